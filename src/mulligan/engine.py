@@ -232,6 +232,7 @@ class Engine:
         self.objects = objects
         self.clock = clock
         self.directory = directory
+        self._plain = codec.plain_decoder(self.load)
         self.environment = lru_cache(maxsize=64)(self._environment)
         """Returns the environment that an object holds; many checkpoints share one."""
         self.pins = Pins(None if directory is None else directory / LOCKS, self.check_present)
@@ -339,14 +340,13 @@ class Engine:
 
     def plain(self, value: Any) -> Any:
         """Return a frozen value, such as an event's payload, as plain Python values."""
-        return codec.plain_decoder(self.load)(codec.encode(value))
+        return self._plain(codec.encode(value))
 
     def _environment(self, digest: Digest) -> Environment:
-        value = codec.plain_decoder(self.load)(self.load(digest))
-        return msgspec.convert(value, Environment)
+        return msgspec.convert(self._plain(self.load(digest)), Environment)
 
     def _left_out(self, encoded: bytes) -> tuple[LeftOut, ...]:
-        return msgspec.convert(codec.plain_decoder(self.load)(encoded), tuple[LeftOut, ...])
+        return msgspec.convert(self._plain(encoded), tuple[LeftOut, ...])
 
     def close(self) -> None:
         """Release everything, after the writes of other threads have ended. Idempotent.

@@ -14,6 +14,7 @@ import msgspec
 from mulligan.drift.observation import (
     ACTION,
     CYCLE,
+    KINDS,
     PROGRESS,
     RESET,
     Observation,
@@ -73,7 +74,7 @@ class Detector:
 
     def _start(self) -> None:
         """Forget everything but what is usual in this session."""
-        self.signals: list[Signal] = [kind() for kind in self._kinds]
+        self._take_up([kind() for kind in self._kinds])
         self._seen: dict[int, None] = {}
         self._warned: set[str] = set()
         self._cycle = 0
@@ -82,6 +83,13 @@ class Detector:
         for signal in self.signals:
             if self._baseline is not None and signal.name in self._baseline:
                 signal.calibrate(self._baseline[signal.name])
+
+    def _take_up(self, signals: list[Signal]) -> None:
+        self.signals = signals
+        # Most signals are about actions, and most events are not.
+        self._taking = {
+            kind: [signal for signal in signals if kind in signal.takes] for kind in KINDS
+        }
 
     def observe(self, seen: Observation) -> list[Alarm]:
         """Take what happened next, and return what that makes alarming.
@@ -92,13 +100,14 @@ class Detector:
             self._start()
             return []
         step = self._step(seen)
-        for signal in self.signals:
+        taking = self._taking[seen.kind]
+        for signal in taking:
             try:
                 signal.observe(step, self.settings)
             except Exception as error:
                 said = f"{type(error).__name__}: {error}"
                 raise InvalidSignal(f"The signal {signal.name!r} failed: {said}.") from error
-        alarms = self._alarms(seen)
+        alarms = self._alarms(seen, taking)
         if step.ends_cycle and self._baseline is None and self._cycle >= self.settings.baseline:
             self._calibrate()
         return alarms
@@ -155,9 +164,13 @@ class Detector:
             self._last_time = seen.time
         step.cycle = self._cycle
 
-    def _alarms(self, seen: Observation) -> list[Alarm]:
-        found = [self._alarm(signal, seen, acts=False) for signal in self._warnings()]
-        acting = [signal for signal in self.signals if signal.acts and signal.level >= 1.0]
+    def _alarms(self, seen: Observation, taking: list[Signal]) -> list[Alarm]:
+        """Return the alarms of the signals that took an observation; others stay as they were."""
+        high = [signal for signal in taking if self._is_high(signal)]
+        acting = [signal for signal in taking if signal.level >= 1.0 and signal.acts]
+        if not high and not acting:
+            return []
+        found = [self._alarm(signal, seen, acts=False) for signal in high if self._is_news(signal)]
         if acting:
             # One at a time: what two signals see in the same events calls for one response.
             strongest = max(acting, key=lambda signal: signal.level)
@@ -165,22 +178,20 @@ class Detector:
         self._spend(found)
         return found
 
-    def _warnings(self) -> list[Signal]:
-        """Return the signals to be noted: those that act once on the way up, others each time."""
-        found: list[Signal] = []
-        for signal in self.signals:
-            is_high = signal.level >= signal.warns_at(self.settings)
-            if not signal.acts and is_high:
-                found.append(signal)
-            elif signal.acts and is_high and signal.level < 1.0:
-                if signal.name not in self._warned:
-                    found.append(signal)
-            elif not is_high:
-                self._warned.discard(signal.name)
-        return found
+    def _is_high(self, signal: Signal) -> bool:
+        if signal.level and signal.level >= signal.warns_at(self.settings):
+            return True
+        self._warned.discard(signal.name)
+        return False
+
+    def _is_news(self, signal: Signal) -> bool:
+        """Whether a high signal is noted: one that acts once on the way up, another each time."""
+        return not signal.acts or (signal.level < 1.0 and signal.name not in self._warned)
 
     def _spend(self, found: Sequence[Alarm]) -> None:
         """Use evidence up: what led to an alarm leads to no other, by whatever signal."""
+        if not found:
+            return
         acting = any(alarm.acts for alarm in found)
         noted = {alarm.signal for alarm in found}
         for signal in self.signals:
@@ -226,7 +237,7 @@ class Detector:
             name: known[name].load(plain) for name, plain in state.signals.items() if name in known
         }
         # A signal that is new since, or was off, starts with nothing.
-        self.signals = [loaded.get(signal.name, signal) for signal in self.signals]
+        self._take_up([loaded.get(signal.name, signal) for signal in self.signals])
         self._seen = dict.fromkeys(state.seen)
         self._warned = set(state.warned)
         self._cycle, self._has_cycles = state.cycle, state.has_cycles

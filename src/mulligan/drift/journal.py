@@ -36,6 +36,9 @@ NO_PROGRESS = frozenset(
 )
 """Components whose changes are no progress: they record what was said and tried."""
 
+RESTARTS = (REFRESHED, RESTORED, FORKED)
+"""Events after which an agent may start over."""
+
 SUPERVISOR = "supervisor"
 
 STARTED = "agent.started"
@@ -53,7 +56,7 @@ def only_agent(event: Event) -> str | None:
     """Return the only agent of which an event says something; None if any may be concerned."""
     if event.actor == SUPERVISOR or event.kind.startswith("operation."):
         return None
-    return None if event.kind in (REFRESHED, RESTORED, FORKED, STARTED) else event.actor
+    return None if event.kind in RESTARTS or event.kind == STARTED else event.actor
 
 
 class PendingCall(msgspec.Struct):
@@ -78,8 +81,9 @@ class JournalReader(msgspec.Struct):
     def observe(self, event: Event, files: ChangedFiles = no_files) -> list[Observation]:
         """Return what an event says of the agent; most events of others say nothing."""
         payload = event.payload if isinstance(event.payload, dict) else {}
-        self._follow_operations(event)
-        if self._restarts(event, payload):
+        if event.kind.startswith("operation."):
+            self._follow_operations(event)
+        if event.kind in RESTARTS and self._restarts(event, payload):
             self.calls, self.context, self.failed_operations = {}, 0, []
             return [Observation(RESET, event.seq, self.agent, time=event.time.timestamp())]
         if event.actor not in (self.agent, SUPERVISOR):
@@ -91,7 +95,7 @@ class JournalReader(msgspec.Struct):
     def _follow_operations(self, event: Event) -> None:
         if event.kind == "operation.begun":
             self.in_operation = [*self.in_operation, event.actor][-MAX_PENDING:]
-        elif event.kind.startswith("operation.") and event.actor in self.in_operation:
+        elif event.actor in self.in_operation:
             self.in_operation.remove(event.actor)
 
     def _restarts(self, event: Event, payload: Record) -> bool:
@@ -109,20 +113,19 @@ class JournalReader(msgspec.Struct):
         is_context = any(path[:1] == ["conversation"] for path in only)
         return is_context and event.actor not in self.in_operation
 
-    def _own(self, event: Event, payload: Record) -> Iterator[Observation]:
+    def _own(self, event: Event, payload: Record) -> Iterable[Observation]:
         kind = event.kind
         if kind.startswith("state."):
-            yield from self._state(event, payload)
-        elif kind.startswith("tool."):
-            yield from self._tool(event, _tool_record(payload))
-        elif kind.startswith("task."):
-            yield from self._task(event, payload)
-        elif kind.startswith("operation."):
-            yield from self._operation(event, payload)
-        elif kind in ("effect.done", "effect.failed"):
-            yield self._effect(event, payload)
-        elif kind == "agent.cycle":
-            yield from self._cycle(event, payload)
+            return self._state(event, payload)
+        if kind.startswith("tool."):
+            return self._tool(event, _tool_record(payload))
+        if kind.startswith("task."):
+            return self._task(event, payload)
+        if kind.startswith("operation."):
+            return self._operation(event, payload)
+        if kind in ("effect.done", "effect.failed"):
+            return [self._effect(event, payload)]
+        return self._cycle(event, payload) if kind == "agent.cycle" else []
 
     # Parts of the state
 
@@ -329,14 +332,16 @@ def _texts(blocks: list[Record]) -> list[str]:
     return [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
 
 
+_encode = msgspec.json.Encoder(enc_hook=str, order="sorted").encode
+
+
 def _text(value: Any) -> str:
     """Return a value as text; equal values have equal texts."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value
-    encoded = msgspec.json.encode(value, enc_hook=str, order="sorted")
-    return encoded.decode(errors="replace")
+    return _encode(value).decode(errors="replace")
 
 
 def _digest(value: Any) -> str:

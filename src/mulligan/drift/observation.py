@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from blake3 import blake3
@@ -15,6 +15,8 @@ MESSAGE: Kind = "message"
 CYCLE: Kind = "cycle"
 PROGRESS: Kind = "progress"
 RESET: Kind = "reset"
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MAX_TEXT = 600
 """Characters of a text that signals compare; the adapters cut longer ones with ``cut``."""

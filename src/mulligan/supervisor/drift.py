@@ -9,11 +9,18 @@ from mulligan.drift.ladder import RESTARTS, ROLLBACK, Response
 from mulligan.errors import InvalidSignal, MulliganError, StaleLease, StoreGone
 from mulligan.model import Event
 from mulligan.session import Session
-from mulligan.session.runtime.drift_watch import DriftWatch, isolated, release, settings_of
+from mulligan.session.runtime.drift_watch import (
+    DriftWatch,
+    isolated,
+    release,
+    respond_all,
+    settings_of,
+)
 from mulligan.session.runtime.refresh import hand_over, roll_back
 from mulligan.supervisor.checkpoint_thread import CheckpointThread
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.stimuli import Drifted, Isolate, Prepare
+from mulligan.supervisor.team_events import TeamEvents
 
 Say = Callable[[str], None]
 
@@ -50,36 +57,37 @@ class TeamDrift:
                 name: DriftWatch(self._session, name, settings) for name in self._names
             }
 
-    def look(self) -> list[Drifted]:
+    def look(self, events: TeamEvents) -> list[Drifted]:
         """Read what the agents did since the last look, and return what is to be done about it."""
         since = min((watch.record.seq for watch in self._watches.values()), default=None)
-        if since is None:
-            return []
+        last = since or 0
         try:
             # Read once for all agents; with 20 of them, each event concerns one in most cases.
-            for event in self._session.events(since=since or None):
-                for watch in self._concerned(event):
-                    watch.take(event)
-                since = event.seq
+            for event in events.look(since):
+                self._take(event)
+                last = event.seq
         except InvalidSignal as error:
             # A signal of another package must not end the team: it goes on without a watch.
             self._say(f"drift is no longer watched: {error}")
             self._records.not_prepared(None, "watch", str(error))
             self._watches = {}
         for watch in self._watches.values():
-            watch.skip_to(since)
-        found = [
-            (name, response)
-            for name, watch in self._watches.items()
-            for response in watch.respond()
+            watch.skip_to(last)
+        responses = respond_all(self._session, self._watches.values())
+        return [
+            self._drifted(name, response)
+            for name, found in zip(self._watches, responses, strict=True)
+            for response in found
         ]
-        return [self._drifted(name, response) for name, response in found]
 
-    def _concerned(self, event: Event) -> Iterable[DriftWatch]:
+    def _take(self, event: Event) -> None:
+        """Pass an event on to the watches that it concerns."""
         agent = only_agent(event)
         if agent is None:
-            return self._watches.values()
-        return filter(None, [self._watches.get(agent)])
+            for watch in self._watches.values():
+                watch.take(event)
+        elif (only := self._watches.get(agent)) is not None:
+            only.take(event)
 
     def _drifted(self, name: str, response: Response) -> Drifted:
         self._say(f"{name} drifts ({response.rung}): {response.why}")

@@ -60,6 +60,7 @@ from mulligan.supervisor.stimuli import (
     Tick,
 )
 from mulligan.supervisor.team import Show, Team
+from mulligan.supervisor.team_events import TeamEvents
 from mulligan.supervisor.terminal import HeldReports, Terminal
 from mulligan.supervisor.watchdog import STALL_SECONDS, Watchdog
 from mulligan.supervisor.workflow import Workflow
@@ -146,6 +147,7 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked = self._renewed = self._routine = self._look_due = 0.0
         self._file_look: asyncio.Task[None] | None = None
+        self._events = TeamEvents(self._session)
         self._head = 0
         self._is_ending = False
 
@@ -380,14 +382,17 @@ class Runner:
 
     async def _look_for_requests(self) -> None:
         """Look for a request without its signal, or a restore, if anything was written."""
-        # Reading the head is cheap; the state is only read when something was written.
+        # Reading the head is cheap; events are only read when something was written, and the state
+        # only when they may have changed what it says of requests and agents.
         if (head := self._session.head.seq) == self._head:
             return
         self._head = head
-        self._team.remind()
-        if (stimulus := self._asked()) is not None:
+        drifted = self._drift.look(self._events)
+        if self._events.may_revert:
+            self._team.remind()
+        if self._events.may_ask and (stimulus := self._asked()) is not None:
             await self._take_up(stimulus)
-        for found in self._drift.look():
+        for found in drifted:
             await self._handle(found)
 
     async def _take_up(self, stimulus: Stimulus) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mulligan.drift import registry
 from mulligan.drift.detector import Alarm, Detector, load
-from mulligan.drift.observation import ACTION, RESET, Observation
+from mulligan.drift.observation import ACTION, KINDS, RESET, Observation
 from mulligan.drift.replay import replay
 from mulligan.drift.settings import DriftSettings
 from mulligan.drift.signals.signal import Signal, Step
@@ -133,6 +133,21 @@ def test_a_decoy_is_no_alarm(kind: str) -> None:
     for seed in range(5):
         made = decoy(clean_run(seed), kind, seed, SETTINGS)
         assert replay(made.trace, SETTINGS).alarms == (), seed
+
+
+@pytest.mark.parametrize("kind", registry.BUILT_IN, ids=lambda kind: kind.name)
+def test_a_signal_ignores_the_kinds_that_it_does_not_take(kind: type[Signal]) -> None:
+    """The detector does not even offer them."""
+    made = plant(clean_run(3), "alternation", 3, SETTINGS)
+    detector = Detector(SETTINGS)
+    signal = next(signal for signal in detector.signals if signal.name == kind.name)
+    for seen in map(observed, made.trace.steps):
+        detector.observe(seen)
+        for other in set(KINDS) - set(kind.takes) - {RESET}:
+            before = msgspec.msgpack.encode(signal.dump())
+            step = detector._step(msgspec.structs.replace(seen, kind=other, seconds=2.0))
+            signal.observe(step, SETTINGS)
+            assert msgspec.msgpack.encode(signal.dump()) == before
 
 
 class Third(Signal):

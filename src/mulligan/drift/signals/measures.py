@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from mulligan.drift.observation import ACTION
+from mulligan.drift.observation import ACTION, CYCLE, Kind
 from mulligan.drift.settings import DriftSettings
 from mulligan.drift.signals.signal import MAX_EVIDENCE, Signal, Step, keep
 
@@ -38,6 +38,7 @@ class Cycles(Signal):
 
     name: ClassVar[str] = "cycles"
     acts: ClassVar[bool] = False
+    takes: ClassVar[tuple[Kind, ...]] = (ACTION, CYCLE)
     count: int = 0
     noted: int = 0
 
@@ -96,6 +97,7 @@ class Errors(Signal):
     """
 
     name: ClassVar[str] = "errors"
+    takes: ClassVar[tuple[Kind, ...]] = (ACTION,)
     acts_done: list[int] = msgspec.field(default_factory=list)
     failures: list[int] = msgspec.field(default_factory=list)
     """The events of the last actions; -1 where one succeeded."""
@@ -159,6 +161,7 @@ class Slowing(Signal):
 
     name: ClassVar[str] = "slowing"
     acts: ClassVar[bool] = False
+    takes: ClassVar[tuple[Kind, ...]] = (ACTION, CYCLE)
     lengths: list[float] = msgspec.field(default_factory=list)
     seqs: list[int] = msgspec.field(default_factory=list)
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from mulligan.drift.observation import ACTION, MESSAGE, PROGRESS, WORD, Observation
+from mulligan.drift.observation import ACTION, MESSAGE, PROGRESS, WORD, Kind, Observation
 from mulligan.drift.settings import DriftSettings
 from mulligan.drift.signals.signal import Signal, Step, keep, named
 
@@ -122,6 +122,7 @@ class GoalDistance(Signal):
 
     name: ClassVar[str] = "goal_distance"
     acts: ClassVar[bool] = False
+    takes: ClassVar[tuple[Kind, ...]] = (ACTION, MESSAGE)
     recent: list[str] = msgspec.field(default_factory=list)
 
     def observe(self, step: Step, settings: DriftSettings) -> None:

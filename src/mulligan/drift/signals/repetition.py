@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from mulligan.drift.observation import ACTION, MESSAGE, PROGRESS, digest, near
+from mulligan.drift.observation import ACTION, MESSAGE, PROGRESS, Kind, digest, near
 from mulligan.drift.settings import DriftSettings
 from mulligan.drift.signals.signal import Signal, Step, keep, named, times
 
@@ -81,6 +81,7 @@ class SameFailure(Signal):
     """
 
     name: ClassVar[str] = "same_failure"
+    takes: ClassVar[tuple[Kind, ...]] = (ACTION,)
     failures: dict[int, dict[int, Count]] = msgspec.field(default_factory=dict)
     action: str = ""
     error: str = ""
@@ -135,6 +136,7 @@ class SameMessage(Signal):
     """The same message again, and no action in between."""
 
     name: ClassVar[str] = "same_message"
+    takes: ClassVar[tuple[Kind, ...]] = (ACTION, MESSAGE)
     counts: dict[int, Count] = msgspec.field(default_factory=dict)
     most: int = 0
 
@@ -193,6 +195,7 @@ class Alternation(Signal):
     """Two actions in turn, each with like arguments and the same result as before."""
 
     name: ClassVar[str] = "alternation"
+    takes: ClassVar[tuple[Kind, ...]] = (ACTION,)
     recent: _Recent = msgspec.field(default_factory=_Recent)
     steps: int = 0
 
@@ -221,6 +224,7 @@ class Periodic(Signal):
     """Three to eight actions that come again in the same order, with the same results."""
 
     name: ClassVar[str] = "periodic"
+    takes: ClassVar[tuple[Kind, ...]] = (ACTION,)
     recent: _Recent = msgspec.field(default_factory=_Recent)
     period: int = 0
 

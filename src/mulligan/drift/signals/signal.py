@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from mulligan.drift.observation import Observation
+from mulligan.drift.observation import KINDS, Kind, Observation
 from mulligan.drift.settings import DriftSettings
 
 MAX_EVIDENCE = 8
@@ -41,11 +41,13 @@ class Signal(msgspec.Struct):
     """The protocol of signals. The fields of a subclass are its state, and must stay small.
 
     ``level`` is how far it is: 1 is the threshold. A signal that ``acts`` may lead to a response,
-    the others are only noted. ``name`` is what settings and events call it.
+    the others are only noted. ``name`` is what settings and events call it. ``takes`` are the kinds
+    of observations that it is given; it stays as it is at all others.
     """
 
     name: ClassVar[str]
     acts: ClassVar[bool] = True
+    takes: ClassVar[tuple[Kind, ...]] = KINDS
 
     level: float = 0.0
     evidence: list[int] = []

@@ -127,16 +127,22 @@ class DriftWatch:
 
     def respond(self) -> list[Response]:
         """Record what the events taken so far led to, and return it; see ``look``."""
-        made, self._made = self._made, []
+        (responses,) = respond_all(self._session, [self])
+        return responses
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to be recorded now."""
         skipped = self.record.seq - self._saved_seq
-        if made or self._unsaved >= SAVE_EVENTS or skipped >= MAX_SKIPPED:
-            self._save(made)
-        return [response for _, response in made]
+        return bool(self._made) or self._unsaved >= SAVE_EVENTS or skipped >= MAX_SKIPPED
 
     def _observe(self, seen: Observation) -> list[tuple[Alarm, Response]]:
         if seen.kind == PROGRESS and seen.name == "task" and not seen.failed:
             self.record.progressed = True
-        found = [(alarm, self._respond(alarm)) for alarm in self._detector.observe(seen)]
+        alarms = self._detector.observe(seen)
+        if not alarms:
+            return []
+        found = [(alarm, self._respond(alarm)) for alarm in alarms]
         return [(alarm, response) for alarm, response in found if self._is_worth_a_note(response)]
 
     def _respond(self, alarm: Alarm) -> Response:
@@ -175,15 +181,33 @@ class DriftWatch:
     def _changed_files(self, before: bytes | None, after: bytes) -> Iterable[tuple[str, str]]:
         return self._session.internal.changed_contents(before, after)
 
-    def _save(self, made: list[tuple[Alarm, Response]]) -> None:
-        """Record alarms, responses and the state in one transaction."""
+    def changes(self) -> list[Change]:
+        """Return the events that record alarms, responses and the state."""
         self.record.detector = self._detector.dump()
         self.record.reader = msgspec.msgpack.encode(self._reader)
         control = [[[DRIFT, self._agent], _plain(self.record)]]
-        events = [_event(self._agent, alarm, response) for alarm, response in made]
+        events = [_event(self._agent, alarm, response) for alarm, response in self._made]
         last = event_change("drift.saved", control=control, agent=self._agent, seq=self.record.seq)
-        self._session.internal.commit_events(lambda _: [*events, last])
+        return [*events, last]
+
+    def recorded(self) -> list[Response]:
+        """Go on from what was recorded; return the responses."""
+        made, self._made = self._made, []
         self._unsaved, self._saved_seq = 0, self.record.seq
+        return [response for _, response in made]
+
+
+def respond_all(session: Session, watches: Iterable[DriftWatch]) -> list[list[Response]]:
+    """Record what events led to, of all watches in one transaction; return the responses of each.
+
+    What is not due is recorded later.
+    """
+    watches = list(watches)
+    due = [watch for watch in watches if watch.is_due]
+    if due:
+        changes = [change for watch in due for change in watch.changes()]
+        session.internal.commit_events(lambda _: changes)
+    return [watch.recorded() if watch in due else [] for watch in watches]
 
 
 def settings_of(session: Session) -> DriftSettings:

@@ -11,10 +11,17 @@ import pytest
 from mulligan import Session, Store
 from mulligan.document.fold import event_change
 from mulligan.drift.ladder import Response
+from mulligan.drift.settings import DriftSettings
 from mulligan.errors import AgentIsolated
 from mulligan.session.runtime import drift_watch
 from mulligan.session.runtime import loop as loops
-from mulligan.session.runtime.drift_watch import DriftWatch, isolated, read_record, release
+from mulligan.session.runtime.drift_watch import (
+    DriftWatch,
+    isolated,
+    read_record,
+    release,
+    respond_all,
+)
 from mulligan.session.runtime.refresh import roll_back
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
@@ -233,6 +240,25 @@ def test_events_that_were_skipped_are_saved_less_often(
     watched.skip_to(20)
     watched.respond()
     assert read_record(session, "coder").seq == 20
+
+
+def test_the_watches_of_a_team_are_saved_in_one_transaction(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drift_watch, "MAX_SKIPPED", 20)
+    session = store.agent("coder", session="work")
+    watches = [DriftWatch(session, name, DriftSettings()) for name in ("coder", "tester", "new")]
+    for watched in watches[:2]:
+        watched.skip_to(20)
+    commits: list[int] = []
+    commit = session.internal.commit_events
+    monkeypatch.setattr(
+        session.internal, "commit_events", lambda made: (commits.append(1), commit(made))
+    )
+    assert respond_all(session, watches) == [[], [], []]
+    assert respond_all(session, watches) == [[], [], []]
+    assert len(commits) == 1
+    assert [read_record(session, watched._agent).seq for watched in watches] == [20, 20, 0]
 
 
 @pytest.mark.parametrize("bad", [7, "x", {"seq": "x"}, {"seq": 1, "detector": b"junk"}])
