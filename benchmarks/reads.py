@@ -28,6 +28,7 @@ TARGETS = (
     Target(
         "put", "a put of 2,000 items by a new handle against the next one", at_least=8, unit=" ×"
     ),
+    Target("put growth", "a put of 20,000 items against one of 2,000", at_most=3, unit=" ×"),
     Target("keys", "the bytes of keys in the order of time against a list", at_most=2, unit=" ×"),
 )
 
@@ -51,8 +52,8 @@ def _cpu(call: Callable[[], object], times: int = 1) -> float:
     return median([timed_with_cpu(call).cpu for _ in range(times)]) * MILLISECONDS
 
 
-def _message(number: int) -> dict[str, Any]:
-    return {"role": "user", "content": f"{number} " + "x" * 1_000, "n": number}
+def _message(number: int, length: int = 1_000) -> dict[str, Any]:
+    return {"role": "user", "content": f"{number} " + "x" * length, "n": number}
 
 
 def _points(store: Store, setting: Setting) -> tuple[Table, dict[str, float]]:
@@ -107,28 +108,35 @@ def _lists(store: Store, setting: Setting) -> tuple[Table, dict[str, float]]:
 
 def _puts(store: Store, setting: Setting) -> tuple[Table, dict[str, float]]:
     rows: list[Row] = []
-    ratio = 0.0
-    for size in (200, 2_000, setting.choose(full=20_000, quick=4_000)):
+    ratio, puts = 0.0, dict[int, float]()
+    for size in (200, 2_000, 20_000, 200_000)[: setting.choose(full=4, quick=3)]:
         session, numbers = store.session(f"puts of {size}".replace(" ", "-")), count(size)
-        log = [_message(number) for number in range(size)]
+        # Short ones in the longest list: a handle remembers no more than 64 MB.
+        length = 1_000 if size <= 20_000 else 100
+        log = [_message(number, length) for number in range(size)]
         session.state.put("log", log)
 
-        def grow(by: Session, log: list[Any] = log, numbers: Any = numbers) -> None:
-            log.append(_message(next(numbers)))
+        def grow(
+            by: Session, log: list[Any] = log, numbers: Any = numbers, length: int = length
+        ) -> None:
+            log.append(_message(next(numbers), length))
             by.state.put("log", log)
 
-        handles = [store.session(session.name) for _ in range(5)]
+        handles = [store.session(session.name) for _ in range(5 if size <= 20_000 else 1)]
         for handle in handles:
             handle.state.length("log")
         new = median([_cpu(lambda h=handle: grow(h)) for handle in handles])  # type: ignore[misc]
         grow(session)
-        known = _cpu(lambda s=session: grow(s), 20)  # type: ignore[misc]
+        known = puts[size] = _cpu(lambda s=session: grow(s), 20)  # type: ignore[misc]
         append = _cpu(lambda s=session: s.state.append("other", _message(1)), 20)  # type: ignore[misc]
         ratio = new / known if size == 2_000 else ratio
         rows.append(
             {"items": size, "new handle ms": new, "next put ms": known, "append ms": append}
         )
-    return Table("a list that grew by one, put as a whole", rows), {"put": ratio}
+    return Table("a list that grew by one, put as a whole", rows), {
+        "put": ratio,
+        "put growth": puts[20_000] / puts[2_000],
+    }
 
 
 def _dicts(setting: Setting) -> tuple[Table, dict[str, float]]:
