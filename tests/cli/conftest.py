@@ -41,6 +41,11 @@ class Result:
         return json.loads(self.out)
 
     @property
+    def words(self) -> str:
+        """Standard output in one line, wherever its lines were broken."""
+        return " ".join(self.out.split())
+
+    @property
     def error(self) -> Any:
         """The failure on standard error."""
         return json.loads(self.err)

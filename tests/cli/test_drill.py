@@ -91,7 +91,7 @@ def test_a_failed_drill_is_loud(team: Cli, place: Path) -> None:
     assert "Error: The drill of #" in failed.err
     assert "Hint:" in failed.err
     assert drill_event(team) == "drill.failed"
-    shown = team("status").out
+    shown = team("status").words
     assert "FAILED" in shown
     assert "failed: agent coder: its health command exited with 1." in shown
     assert team("status", "--json").json["sessions"][0]["drill"]["ok"] is False

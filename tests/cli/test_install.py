@@ -37,6 +37,18 @@ def test_install_makes_a_store_and_shows_the_diff(project: Path, cli: Cli) -> No
     assert "installed already" in cli("install", "claude").out
 
 
+def test_a_plugin_is_counted_and_shown_only_when_asked(project: Path, cli: Cli) -> None:
+    shown = cli("install", "opencode", "--dry-run", "--verbose").out
+    assert "+export const Mulligan" in shown
+    count = sum(line.startswith("+") for line in shown.splitlines()) - 1
+    done = cli("install", "opencode")
+    file = project / ".opencode/plugin/mulligan.js"
+    assert f"{file}: {count} lines added; --dry-run --verbose shows them" in done.out
+    assert len(done.out.splitlines()) < 6
+    assert len(file.read_text().splitlines()) == count
+    assert f"{file}: {count} lines removed\n" in cli("uninstall", "opencode").out
+
+
 def test_install_in_a_subdirectory_is_for_the_project(
     project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,7 +114,7 @@ def test_what_it_keeps_beside_the_files_is_no_change_of_theirs(
 
 
 def test_the_status_names_it(half: Picture, store, place: Path) -> None:
-    said = store("status").out
+    said = store("status").words
     assert "are half restored." in said
     assert "`mulligan restore --continue` finishes it" in said
     [session] = store("--json", "status").json["sessions"]
@@ -275,7 +275,7 @@ def test_ctrl_c_says_what_is_half_done_and_what_to_type(
         pass
     [session] = store("--json", "status").json["sessions"]
     assert session["pending"]["is_running"] is True
-    assert "is under way" in store("status").out
+    assert "is under way" in store("status").words
     started.send_signal(signal.SIGINT)
     err = started.stderr.read()
     assert started.wait(60) == 130

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from mulligan.cli import upkeep
+from mulligan.cli.commands.prune import _freed
+from mulligan.upkeep.retention.prune import Pruned, PrunePlan
+from mulligan.upkeep.retention.rulings import RetentionPlan
 
 
 def five(store, place: Path) -> list[str]:
@@ -33,7 +36,10 @@ def test_a_dry_run_explains_every_line_and_changes_nothing(store, place: Path):
     assert [line.split()[0] for line in lines[:5]] == ["remove", "remove", "keep", "keep", "keep"]
     assert "No rule for routine checkpoints keeps it" in lines[0]
     assert "One of the last 3 routine checkpoints of 'cli'." in lines[4]
-    assert lines[5].startswith("Would remove 2 checkpoints, 51 KB of files; 3 checkpoints kept.")
+    said = " ".join(line.strip() for line in lines[5:])
+    assert said.startswith(
+        "Would remove 2 checkpoints, which hold 51 KB of files; 3 checkpoints kept."
+    )
     assert len(store("log", "--json").json["entries"]) == 5
     found = store("prune", "--dry-run", "--json").json
     assert (found["dry_run"], found["kept"], found["removed"]) == (True, 3, 2)
@@ -45,6 +51,25 @@ def test_a_dry_run_explains_every_line_and_changes_nothing(store, place: Path):
     assert found["checkpoints"][0]["actor"] == "cli"
 
 
+def test_a_prune_says_what_is_freed_now_and_what_later(store, place: Path):
+    five(store, place)
+    done = store("prune", "--json").json
+    assert done["freed_now_bytes"] == max(0, done["size_bytes"] - done["size_after_bytes"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (1000, 400, "Freed 600 bytes now. "),
+        (1000, 900, "Freed 100 bytes now. A later prune frees up to 400 bytes more. "),
+        (1000, 1010, "Nothing is freed yet. A later prune frees up to 500 bytes. "),
+    ],
+)
+def test_what_is_freed_now_and_what_later(before: int, after: int, said: str):
+    plan = PrunePlan(RetentionPlan(rulings=()), (), {}, before, None, freed=500)
+    assert _freed(plan, Pruned(plan, 1, size_before=before, size_after=after)) == said
+
+
 def test_a_prune_removes_and_says_so(store, place: Path):
     taken = five(store, place)
     before = store("status", "--json").json
@@ -54,7 +79,7 @@ def test_a_prune_removes_and_says_so(store, place: Path):
     lines = done.out.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["remove", "remove", "keep"]
     assert lines[2].split() == ["keep", "3", "checkpoints", "routine.keep_last"]
-    assert lines[3].startswith("Removed 2 checkpoints, 51 KB of files; 3 checkpoints kept. The ")
+    assert lines[3] == "Removed 2 checkpoints; 3 checkpoints kept."
     entries = [e for e in store("log", "--json").json["entries"] if e["kind"] == "routine"]
     assert [entry["checkpoint_id"] for entry in reversed(entries)] == taken[2:]
     after = store("status", "--json").json["upkeep"]
@@ -145,7 +170,7 @@ def test_a_quota_that_is_nearly_reached_is_a_warning(store, place: Path):
     for quota, is_near in ((2 * size, False), (size + 1000, True)):
         (directory(store) / "config.toml").write_text(f"[retention]\nquota = {quota}\n")
         assert (store("status", "--json").json["upkeep"]["warning"] is not None) == is_near
-    assert "beyond it, checkpoints hold no files." in store("status").out
+    assert "beyond it, checkpoints hold no files." in store("status").words
 
 
 def test_a_kind_that_no_checkpoint_has(store, place: Path):

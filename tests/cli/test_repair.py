@@ -142,7 +142,12 @@ def test_originals_are_kept_until_discarded(used: Cli, place: Path) -> None:
     flip(place, FIRST)
     kept = used("verify", "--repair", "--json").json["originals"]
     assert [Path(path).is_dir() for path in kept] == [True]
-    assert used("verify", "--discard", "--json").json["discarded_bytes"] > 30_000
+    for options in (["--discard"], ["--discard", "--json"], ["--repair", "--discard"]):
+        refused = used("verify", *options)
+        assert refused.code == 2
+        assert "no terminal to ask on: nothing was changed" in " ".join(refused.err.split())
+    assert Path(kept[0]).exists()
+    assert used("verify", "--discard", "--yes", "--json").json["discarded_bytes"] > 30_000
     assert not Path(kept[0]).exists()
     assert "no damaged originals" in used("verify", "--discard").out
 

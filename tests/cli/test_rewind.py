@@ -55,6 +55,29 @@ def test_prompts_are_listed_with_what_changed(agent: Recorded, cli: Cli):
     assert cli("rewind", "-q").out.split() == ["1", "2", "3"]
 
 
+def test_a_restore_counts_what_hooks_recorded(agent: Recorded, cli: Cli):
+    shown = cli("restore", "@latest~3", "--dry-run").out
+    assert "conversation  entries of the conversation: " in shown
+    assert "agent_session  how far its transcript was read: " in shown
+    assert "agent_session/" not in shown
+    assert "agent_session/offset" in cli("restore", "@latest~3", "--dry-run", "--verbose").out
+
+
+def test_finished_conversations_are_counted(agent: Recorded, cli: Cli):
+    for number in range(12):
+        with mulligan.open(agent.work) as store:
+            store.copy(agent.session.name, f"claude-copy-{number}").close()
+            store.session(f"claude-copy-{number}", actor="claude").agent.update(state="done")
+    shown = cli("status").out
+    assert "  and 11 finished conversations, the last " in shown
+    assert "claude-copy-3" not in shown
+    assert "claude-copy-3" in cli("status", "--all").out
+    assert len(cli("status", "--json").json["sessions"]) == 14
+    with mulligan.open(agent.work) as store:
+        store.session("claude-copy-3", actor="claude").agent.update(state="working")
+    assert "claude-copy-3" in cli("status").out
+
+
 def test_while_main_is_empty_the_newest_conversation_here_is_meant(agent: Recorded, cli: Cli):
     made = f"claude-{resumed(cli('rewind', '--to', '2', '--yes', '--json').json['command'])}"
     with mulligan.open(agent.work) as store:

@@ -310,6 +310,29 @@ class TestTheStore:
         assert cli("checkpoint", "--json").json["files"] == 0
         assert (here / ".mulligan").is_file()
 
+    def test_is_inside_of_a_project_whose_path_is_no_text(self, cli, place: Path, monkeypatch):
+        here = Path(os.fsdecode(os.fsencode(place) + b"/\xff"))
+        here.mkdir()
+        monkeypatch.chdir(here)
+        assert cli("init", "--inside").code == 0
+        (here / "a").write_text("one")
+        assert cli("checkpoint", "--label", "one").code == 0
+        (here / "a").write_text("two")
+        assert cli("restore", "one").code == 0
+        assert (here / "a").read_text() == "one"
+        assert cli("verify", "--full").code == 0
+        assert cli("prune").code == 0
+
+    def test_runs_no_agents_in_a_path_that_is_no_text(self, cli, place: Path, monkeypatch):
+        here = Path(os.fsdecode(os.fsencode(place) + b"/\xff"))
+        here.mkdir()
+        monkeypatch.chdir(here)
+        assert cli("init").code == 0
+        refused = cli("run", "--", "true")
+        assert refused.code == 93
+        assert "is not UTF-8" in refused.err
+        assert len(cli("events", "--json").out.splitlines()) == 1
+
     def test_does_not_count_as_part_of_a_workspace_around_it(self, cli, place: Path, monkeypatch):
         (place / "home").mkdir()
         monkeypatch.setenv("XDG_STATE_HOME", str(place / "home/state"))

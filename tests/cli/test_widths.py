@@ -88,6 +88,22 @@ def test_the_status_in_80_columns(
     assert "forked from" in shown
 
 
+def test_without_a_terminal_tables_have_80_columns_and_whole_paths(
+    store: Cli, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("fork") / ("directory" * 12)
+    store("checkpoint")
+    assert store("fork", "@latest", "--name", "side" * 10, "--to", str(directory)).code == 0
+    for command in (["status"], ["status", "--all"], ["stores"]):
+        shown = store(*command).out
+        # Only a path may be longer: it is never cut.
+        too_long = [line for line in shown.splitlines() if len(line) > 80]
+        assert [line.strip() for line in too_long if len(line.split()) > 1] == []
+    assert str(directory) in store("status").out
+    listed = store("stores").out
+    assert all(one["store"] in listed for one in store("stores", "--json").json["stores"])
+
+
 def test_a_diff_in_80_columns(store: Cli, place: Path, on_terminal) -> None:
     path = place / "directory/of/some/files/that/are/rather/deep/in/a/tree/and/have/long/names.py"
     path.parent.mkdir(parents=True)

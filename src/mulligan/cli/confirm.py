@@ -35,10 +35,15 @@ def warn_of_open_files(found: Sequence[OpenFile]) -> None:
         click.echo(Cell(f"Warning: {who} {said}.", "yellow").styled(), err=True)
 
 
+def can_ask(call: CliContext) -> bool:
+    """Whether there is a terminal to ask on, and a person who reads it."""
+    # Both must be terminals: a question into a pipe would block a script forever.
+    return not call.json and sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def confirm(call: CliContext, question: str, *, yes: bool, default: bool = True) -> None:
     """Ask on a terminal, and end the command if the answer is no; scripts are never asked."""
-    # Both must be terminals: a question into a pipe would block a script forever.
-    if yes or call.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if yes or not can_ask(call):
         return
     try:
         agreed = click.confirm(question, default=default, err=True)

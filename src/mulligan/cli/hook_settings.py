@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from mulligan.cli.context import CliContext
-from mulligan.cli.render.text import clean, print_json
+from mulligan.cli.render.text import clean, plural, print_json
 
 if TYPE_CHECKING:
     from mulligan.coding.settings.install import Installation, Scope, Target
@@ -77,8 +77,10 @@ def helper_client(*, dry_run: bool) -> Path | None:
     return install_client(state_home(), version(), [*own_command(), *HOOK]).path
 
 
-def show(call: CliContext, done: Installation, store: Path | None, said: str) -> None:
-    """Print what was done, with the diff."""
+def show(
+    call: CliContext, done: Installation, store: Path | None, said: str, *, verbose: bool = True
+) -> None:
+    """Print what was done, with the diff; a program is shown in full only if ``verbose``."""
     if call.json:
         from mulligan.views.coding import installation_view
 
@@ -87,7 +89,24 @@ def show(call: CliContext, done: Installation, store: Path | None, said: str) ->
     if call.quiet:
         click.echo(str(done.file))
         return
-    for line in (*done.diff.splitlines(), *said.splitlines()):
+    shown = done.diff.splitlines()
+    if not verbose and is_program(done.file):
+        shown = [_counted(shown, done.file)] if shown else []
+    for line in (*shown, *said.splitlines()):
         click.echo(clean(line))
     if done.backup is not None:
         click.echo(clean(f"The file as it was before: {done.backup}"))
+
+
+def is_program(file: Path) -> bool:
+    """Whether the settings of an agent are a program, which is replaced as a whole."""
+    return file.suffix == ".js"
+
+
+def _counted(diff: list[str], file: Path) -> str:
+    """Return the size of a change instead of its lines."""
+    added = sum(line.startswith("+") and not line.startswith("+++") for line in diff)
+    removed = sum(line.startswith("-") and not line.startswith("---") for line in diff)
+    counts = ((added, "added"), (removed, "removed"))
+    said = ", ".join(f"{plural(n, 'line')} {what}" for n, what in counts if n)
+    return f"{file}: {said}" + ("; --dry-run --verbose shows them" if added else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mulligan.cli.confirm import confirm
+from mulligan.cli.confirm import can_ask, confirm
 from mulligan.cli.context import CliContext
 from mulligan.cli.render.progress import ProgressLine, can_show_progress
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, plural, print_json, size
@@ -56,6 +56,9 @@ def has_repaired(call: CliContext) -> bool:
     if {"discard", "dry_run"} <= asked:
         raise click.UsageError("--dry-run and --discard exclude each other.")
     store, project = _found(call)
+    if "discard" in asked:
+        # Before anything: a repair that then deletes nothing is not what was asked for.
+        _refuse_unasked(call, store, yes="yes" in asked, repairs="repair" in asked)
     repaired = None
     if "repair" in asked:
         repaired = _repair(store, project, dry_run="dry_run" in asked)
@@ -97,6 +100,17 @@ def _repair(store: Path, project: Path | None, *, dry_run: bool) -> Repaired:
     finally:
         if line is not None:
             line.clear()
+
+
+def _refuse_unasked(call: CliContext, store: Path, *, yes: bool, repairs: bool) -> None:
+    """Refuse to delete originals without ``--yes`` where there is no terminal to ask on."""
+    from mulligan.repair.originals import kept_originals
+
+    if not yes and not can_ask(call) and (repairs or kept_originals(store)):
+        raise click.UsageError(
+            "Deleted originals cannot be brought back, and there is no terminal to ask on: "
+            "nothing was changed. --yes deletes them."
+        )
 
 
 def _discard(call: CliContext, store: Path, *, yes: bool) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StillRunning
+from mulligan.errors import InvalidWorkflow, LeaseHeld, MulliganError, NotAStore, StillRunning
 from mulligan.recovery.detect import Interruption, interruption
 from mulligan.recovery.ladder import STOP
 from mulligan.recovery.plan import ResumePlan, plan_resume, plan_rung, team_of
@@ -143,6 +143,7 @@ def run_team(store: Store, name: str, workflow: Workflow, options: RunOptions) -
     """
     _check_store(store)
     check_variables(workflow, options.variables)
+    _check_paths(workflow)
     # Before the lease is taken, while it still names the process that held it last.
     found = interruption(store.session(name))
     workflow = msgspec.structs.replace(workflow, session=name)
@@ -155,6 +156,17 @@ def run_team(store: Store, name: str, workflow: Workflow, options: RunOptions) -
             recovery = _Recovery(store, lease, ResumeChoice(), options, workspace)
             resumed = recovery.run(found, same_team=False)
         return _run(store, lease, workflow, options, resumed)
+
+
+def _check_paths(workflow: Workflow) -> None:
+    """Refuse paths and arguments that the state, which is UTF-8, cannot record."""
+    try:
+        workflow.to_plain()
+    except UnicodeEncodeError as error:
+        raise InvalidWorkflow(
+            f"A path or an argument of the agents is not UTF-8: {error.object!r}.",
+            hint="Nothing was started. Agents are recorded with their directory: rename it.",
+        ) from error
 
 
 def resume_session(

@@ -29,6 +29,7 @@ def prune_view(plan: PrunePlan, pruned: Pruned | None) -> dict[str, Any]:
         "bytes_freed": plan.freed,
         "size_bytes": plan.size,
         "size_after_bytes": pruned and pruned.size_after,
+        "freed_now_bytes": pruned and pruned.freed_now,
         "quota_bytes": plan.quota,
         "over_quota_bytes": plan.plan.over_quota,
         "longest_hold_ms": pruned and round(pruned.longest_hold * 1000, 3),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.confirm import confirm
+from mulligan.cli.confirm import can_ask, confirm
 from mulligan.cli.context import CliContext, Command, example, yes_option
 from mulligan.cli.render.text import SHORT_ID, clean, plural, print_json
 from mulligan.views.checkpoints import deleted_view
@@ -59,7 +58,7 @@ def _delete_checkpoints(
 
 
 def _ask(call: CliContext, question: str, *, yes: bool) -> None:
-    if not yes and (call.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
+    if not yes and not can_ask(call):
         raise click.UsageError(
             "It cannot be undone, and there is no terminal to ask on: --yes deletes it."
         )

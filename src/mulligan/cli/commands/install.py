@@ -22,10 +22,13 @@ EXAMPLE = example("mulligan install claude", "mulligan install claude --user --d
 @click.argument("agent", shell_complete=complete_agent)
 @scope_options
 @dry_run_option
+@click.option("-v", "--verbose", is_flag=True, help="Show a plugin in full.")
 @force_option
 @click.option("--no-helper", is_flag=True, help="Run every hook as a process of its own; slower.")
 @click.pass_obj
-def command(call: CliContext, agent: str, scope: str, dry_run: bool, no_helper: bool) -> None:
+def command(
+    call: CliContext, agent: str, scope: str, dry_run: bool, verbose: bool, no_helper: bool
+) -> None:
     """Add Mulligan's hooks to a coding agent: claude, codex, gemini or opencode.
 
     From then on, every prompt and every batch of tool calls has a checkpoint of files and
@@ -49,7 +52,7 @@ def command(call: CliContext, agent: str, scope: str, dry_run: bool, no_helper: 
         # The store first: hooks without one would only write notes.
         store = _store(call, target.project) if scope == "project" else None
         done = install(target, hook_settings.own_command(), client=client)
-    hook_settings.show(call, done, store, _said(done, dry_run=dry_run))
+    hook_settings.show(call, done, store, _said(done, dry_run=dry_run), verbose=verbose)
 
 
 def _store(call: CliContext, project: Path) -> Path:

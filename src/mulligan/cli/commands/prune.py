@@ -14,6 +14,7 @@ from mulligan.cli.render.text import (
     Cell,
     ago,
     clean,
+    echo_broken,
     echo_columns,
     plural,
     print_json,
@@ -74,8 +75,9 @@ def command(
     unfinished restore or an open operation needs.
 
     What is removed is listed with the rule, and what stays is counted by rule; --dry-run and
-    --verbose list all. Bytes are those of files that only removed checkpoints hold. The exit code
-    is 29 if what must be kept is larger than the quota.
+    --verbose list all. Bytes are those of files that only removed checkpoints hold. Bytes that are
+    stored together with others are freed later, by a prune that finds enough of them in a pack.
+    The exit code is 29 if what must be kept is larger than the quota.
     """
     if background:
         os.nice(BACKGROUND_NICENESS)
@@ -165,14 +167,23 @@ def _print(call: CliContext, plan: PrunePlan, pruned: Pruned | None, *, lists_al
         counts = Counter(ruling.rule for ruling in plan.plan.keep)
         echo_columns([_counted(rule, counts[rule]) for rule in sorted(counts)])
     count = plural(pruned.removed if pruned else len(plan.plan.remove), "checkpoint")
-    freed = f", {size(plan.freed)} of files" if plan.freed else ""
     kept = f"{plural(len(plan.plan.keep), 'checkpoint')} kept"
     if pruned is None:
-        click.echo(f"Would remove {count}{freed}; {kept}. Nothing was changed.")
+        freed = f", which hold {size(plan.freed)} of files" if plan.freed else ""
+        echo_broken(f"Would remove {count}{freed}; {kept}. Nothing was changed.")
     else:
-        now = f"The store has {size(pruned.size_after)}"
         quota = f" of {size(plan.quota)}" if plan.quota else ""
-        click.echo(f"Removed {count}{freed}; {kept}. {now}{quota}.")
+        click.echo(f"Removed {count}; {kept}.")
+        echo_broken(f"{_freed(plan, pruned)}The store has {size(pruned.size_after)}{quota}.")
+
+
+def _freed(plan: PrunePlan, pruned: Pruned) -> str:
+    """Return what was freed now, and what a later prune frees, as sentences."""
+    now, later = pruned.freed_now, (plan.freed or 0) - pruned.freed_now
+    said = f"Freed {size(now)} now. " if now else "Nothing is freed yet. " if later > 0 else ""
+    if later > 0:
+        said += f"A later prune frees up to {size(later)}{' more' if now else ''}. "
+    return said
 
 
 def _counted(rule: str, count: int) -> list[Cell]:

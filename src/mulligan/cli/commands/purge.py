@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.confirm import confirm
+from mulligan.cli.confirm import can_ask, confirm
 from mulligan.cli.context import CliContext, Command, dry_run_option, example, yes_option
 from mulligan.cli.render.files import some_paths
 from mulligan.cli.render.text import Cell, clean, echo_columns, plural, print_json
@@ -135,8 +135,7 @@ def _ask(call: CliContext, plan: PurgePlan, *, yes: bool) -> None:
         return
     if not call.json and not call.quiet:
         _print_found(plan)
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if not yes and (call.json or not is_terminal):
+    if not yes and not can_ask(call):
         raise PurgeRefused(
             "A purge cannot be undone, and there is no terminal to ask on.",
             hint="Nothing was changed. --dry-run shows what would be removed; --yes removes it.",

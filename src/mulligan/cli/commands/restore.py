@@ -66,6 +66,7 @@ EXAMPLE = example(
     "--partial", is_flag=True, help="Of a checkpoint that lost something to damage: the rest."
 )
 @dry_run_option
+@click.option("-v", "--verbose", is_flag=True, help="List every change of a coding agent's state.")
 @click.option("--continue", "goes_on", is_flag=True, help="Finish a restore that was interrupted.")
 @click.option("--abandon", is_flag=True, help="End an interrupted restore; no file changes.")
 @accept_option
@@ -80,6 +81,7 @@ def command(
     copy_to: Path | None,
     partial: bool,
     dry_run: bool,
+    verbose: bool,
     goes_on: bool,
     abandon: bool,
     accept: bool,
@@ -131,7 +133,8 @@ def command(
         warn_of_agents(session)
         warn_of_open_files(preview.files.open_files)
     if not call.json and not call.quiet:
-        print_preview(preview, None if dry_run else PREVIEW, touch=touch)
+        limit = None if dry_run or verbose else PREVIEW
+        print_preview(preview, limit, touch=touch, verbose=verbose)
         _explain_source(session, preview)
     if dry_run or not (preview or preview.pending or preview.effects):
         _leave(call, session, preview, dry_run=dry_run)

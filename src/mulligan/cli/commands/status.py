@@ -11,6 +11,7 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.pending import pending_lines
+from mulligan.cli.render.streams import DEFAULT_COLUMNS, terminal_columns
 from mulligan.cli.render.terminal import CLEAR_SCREEN
 from mulligan.cli.render.text import (
     GAP,
@@ -18,13 +19,13 @@ from mulligan.cli.render.text import (
     Cell,
     ago,
     clean,
+    echo_broken,
     echo_columns,
     local,
     place,
     plural,
     print_json,
     size,
-    terminal_width,
 )
 from mulligan.recovery.detect import gave_up, reason, stopped_supervisor
 from mulligan.session.parts.tasks import health
@@ -67,6 +68,9 @@ HEADERS = (
 LEAST_IMPORTANT = ("seq", "files", "taken", "forked from", "drill")
 """The columns that a narrow terminal drops after empty ones, in this order."""
 
+RARE = ("forked from", "directory")
+"""The columns that only a store with forks has."""
+
 MIN_LAST_WIDTH = 16
 REFRESH_SECONDS = 2.0
 MAX_RECENT = 8
@@ -75,11 +79,14 @@ MAX_RECENT = 8
 MAX_DAMAGED = 5
 """How many checkpoints that lost something are listed."""
 
+AGENT_SESSION = "agent_session"
+"""What only the state of a coding agent's session has."""
+
 COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": "yellow"}
 
 
 @click.command("status", cls=Command, epilog=example("mulligan status", "mulligan status --watch"))
-@click.option("--all", "every", is_flag=True, help="List older sessions, too.")
+@click.option("--all", "every", is_flag=True, help="List older and finished ones, too.")
 @click.option("--watch", is_flag=True, help=f"Show it again every {REFRESH_SECONDS:g} seconds.")
 @click.option("--prometheus", is_flag=True, help="Print metrics in the text format of Prometheus.")
 @click.pass_obj
@@ -129,7 +136,7 @@ def _print(call: CliContext, store: Store, sessions: list[Session], *, every: bo
     about, current = store_summary(store), call.current_session(store)
     click.echo(f"{Cell(about['store'], bold=True).styled()}")
     parts = f"format {about['format']}, {size(about['size_bytes'])}"
-    click.echo(Cell(f"{parts}, {plural(len(sessions), 'session')}", dim=True).styled())
+    echo_broken(f"{parts}, {plural(len(sessions), 'session')}", dim=True)
     _print_upkeep(upkeep_status(engine_of(store)))
     _print_verify(newest_verify(store, sessions))
     if not call.has_pointer:
@@ -138,11 +145,18 @@ def _print(call: CliContext, store: Store, sessions: list[Session], *, every: bo
         if session.name == current and (
             files := session.files.directory or project_directory(store)
         ):
-            click.echo(clean(f"current session: {current}, files in {files}"))
-    listed = sessions if every else _listed(sessions, current)
+            echo_broken(clean(f"current session: {current}, files in {files}"))
+    finished = [] if every else _finished_conversations(sessions, current)
+    others = [session for session in sessions if session not in finished]
+    listed = others if every else _listed(others, current)
     if listed:
-        echo_columns(_fitted([_row(session, current) for session in listed], terminal_width()))
-    if more := len(sessions) - len(listed):
+        rows = _fitted([_row(session, current) for session in listed], terminal_columns())
+        echo_columns(rows, below=not sys.stdout.isatty(), width=DEFAULT_COLUMNS)
+    if finished:
+        newest = ago(max(session.updated for session in finished))
+        count = plural(len(finished), "finished conversation")
+        click.echo(f"  and {count}, the last {newest}: `mulligan status --all`")
+    if more := len(others) - len(listed):
         click.echo(f"  and {plural(more, 'older session')}: `mulligan status --all`")
     for session in listed:
         if every or session.name == current or not _is_finished(session):
@@ -152,7 +166,19 @@ def _print(call: CliContext, store: Store, sessions: list[Session], *, every: bo
         _print_damaged(session)
         _print_acts(session)
         for line in pending_lines(session):
-            click.echo(Cell(line, "red").styled())
+            echo_broken(line, "red")
+
+
+def _finished_conversations(sessions: list[Session], current: str | None) -> list[Session]:
+    """Return the sessions of coding agents that have ended, and need no attention."""
+    return [
+        session
+        for session in sessions
+        if session.name != current
+        and session.state.get(AGENT_SESSION) is not None
+        and _is_finished(session)
+        and not _needs_attention(session)
+    ]
 
 
 def _listed(sessions: list[Session], current: str | None) -> list[Session]:
@@ -184,18 +210,24 @@ def _is_finished(session: Session) -> bool:
     return not task_counts(session) and all(agent["state"] == "done" for agent in agents)
 
 
-def _fitted(rows: list[list[Cell]], width: int | None) -> list[list[Cell]]:
-    """Return rows with their headers, without the columns that a terminal has no room for."""
+def _fitted(rows: list[list[Cell]], width: int) -> list[list[Cell]]:
+    """Return rows with their headers, without the columns that there is no room for."""
     table = [[Cell(header, dim=True) for header in HEADERS], *rows]
     kept = list(range(len(HEADERS)))
     widths = [max(len(row[i].text) for row in table) for i in kept]
     empty = [i for i in kept if not any(row[i].text for row in rows)]
-    for i in (*empty, *map(HEADERS.index, LEAST_IMPORTANT)):
-        # The last column may be cut, but should show something.
-        needed = sum(widths[k] + len(GAP) for k in kept[:-1])
-        needed += min(widths[kept[-1]], MIN_LAST_WIDTH)
-        if width is not None and needed > width and i in kept:
+
+    def needed(last: int) -> int:
+        return sum(widths[k] + len(GAP) for k in kept[:-1]) + min(widths[kept[-1]], last)
+
+    # A terminal cuts the last column, but it should show something; in a pipe it is below.
+    least = MIN_LAST_WIDTH if sys.stdout.isatty() else 0
+    for i in (*reversed(empty), *map(HEADERS.index, LEAST_IMPORTANT)):
+        is_rare = i in empty and HEADERS[i] in RARE
+        if i in kept and (is_rare or needed(MIN_LAST_WIDTH if i in empty else least) > width):
             kept.remove(i)
+    if needed(widths[kept[-1]]) > width and not sys.stdout.isatty():
+        table[0][kept[-1]] = Cell("")
     return [[row[i] for i in kept] for row in table]
 
 
@@ -211,37 +243,37 @@ def _print_upkeep(status: UpkeepStatus) -> None:
     if status.next is not None:
         said.append(f"next prune after {local(status.next)}")
     if said:
-        click.echo(Cell(", ".join(said), dim=True).styled())
+        echo_broken(", ".join(said), dim=True)
     if status.error is not None:
-        click.echo(Cell(f"The last prune failed: {clean(status.error)}", "red").styled())
+        echo_broken(f"The last prune failed: {clean(status.error)}", "red")
     if (held := status.held_by) is not None:
         is_stopped = ", and is stopped" if held.is_stopped else ""
         who = f"process {held.pid} ({clean(held.command)[:200]})"
         said_by = f"No space is released: {who} is {held.doing}{is_stopped}."
-        click.echo(Cell(said_by, "red").styled())
+        echo_broken(said_by, "red")
     if status.warning is not None:
-        click.echo(Cell(f"{status.warning[0].upper()}{status.warning[1:]}.", "yellow").styled())
+        echo_broken(f"{status.warning[0].upper()}{status.warning[1:]}.", "yellow")
     for purge in status.unfinished:
         said_of = f"Purge {purge.number} ({purge}) is not finished: bytes of it may be left."
-        click.echo(Cell(clean(said_of), "red").styled())
+        echo_broken(clean(said_of), "red")
         click.echo("`mulligan purge --finish` finishes it.")
     if status.state_only is not None:
         why = f"Checkpoints hold no files now: {status.state_only}."
-        click.echo(Cell(why, "red").styled())
+        echo_broken(why, "red")
         click.echo("`mulligan prune --dry-run` shows what is kept and why.")
 
 
 def _print_verify(last: VerifyResult | None) -> None:
     """Print when bytes of the store were last checked, and what that found."""
     if last is None:
-        click.echo(Cell("not verified yet", dim=True).styled())
+        echo_broken("not verified yet", dim=True)
     elif last.ok:
         part = "all bytes" if last.full else f"{size(last.read_bytes)} of {size(last.stored_bytes)}"
-        click.echo(Cell(f"verified {ago(last.at)}: {part}, no problems", dim=True).styled())
+        echo_broken(f"verified {ago(last.at)}: {part}, no problems", dim=True)
     else:
         said = f"The check of the store at {local(last.at)} found damage: {first_problem(last)}."
-        click.echo(Cell(clean(said), "red").styled())
-        click.echo(
+        echo_broken(clean(said), "red")
+        echo_broken(
             "`mulligan verify --full` lists all of it, `mulligan verify --repair` repairs it."
         )
 
@@ -276,9 +308,9 @@ def _print_failed_drill(session: Session) -> None:
     last = last_drill(session)
     if last is not None and not last.ok:
         said = f"The drill of {session.name} at {local(last.at)} failed: {first_problem(last)}."
-        click.echo(Cell(clean(said), "red").styled())
+        echo_broken(clean(said), "red")
         name = clean(session.name)
-        click.echo(
+        echo_broken(
             f"`mulligan verify --full` lists all damage; `mulligan drill -s {name}` tries again."
         )
 
@@ -288,11 +320,11 @@ def _print_damaged(session: Session) -> None:
     losses = session.internal.losses()
     for seq, loss in list(losses.items())[-MAX_DAMAGED:]:
         said = f"Checkpoint #{seq} of {session.name} lost {'; '.join(loss.parts)}."
-        click.echo(Cell(clean(said), "red").styled())
+        echo_broken(clean(said), "red")
     if losses:
         more = len(losses) - MAX_DAMAGED
         rest = f"{more} older ones lost something, too; " if more > 0 else ""
-        click.echo(f"{rest}`mulligan restore '#SEQ' --partial` restores what is left of one.")
+        echo_broken(f"{rest}`mulligan restore '#SEQ' --partial` restores what is left of one.")
 
 
 def _print_drift(session: Session) -> None:
@@ -300,12 +332,14 @@ def _print_drift(session: Session) -> None:
     for found in drift_status(session):
         name, why = clean(found["agent"]), clean(str(found["why"]))
         if found["isolated"]:
-            click.echo(Cell(f"{name} is isolated: {why}.", "red").styled())
-            click.echo(f"`mulligan drift --explain` shows it; `mulligan drift release {name}`")
-            click.echo("and `mulligan resume` let it go on.")
+            echo_broken(f"{name} is isolated: {why}.", "red")
+            echo_broken(
+                f"`mulligan drift --explain` shows it; `mulligan drift release {name}` and "
+                "`mulligan resume` let it go on."
+            )
         else:
             words = f"{name} drifted {ago(found['timestamp'])} ({found['rung']}): {why}."
-            click.echo(Cell(words, "yellow").styled())
+            echo_broken(words, "yellow")
 
 
 def _print_acts(session: Session) -> None:
@@ -313,7 +347,7 @@ def _print_acts(session: Session) -> None:
     found, name = acts_view(session), clean(session.name)
     if found["pending"]:
         waits = "waits" if found["pending"] == 1 else "wait"
-        click.echo(
+        echo_broken(
             f"{name}: {plural(found['pending'], 'effect')} {waits} for approval: "
             f"`mulligan effects -s {name} --pending`"
         )
@@ -323,11 +357,11 @@ def _print_acts(session: Session) -> None:
     ):
         if count:
             words = f"{name}: {plural(count, what)} in doubt, which may have happened"
-            click.echo(Cell(words, "yellow").styled())
-            click.echo(f"`mulligan {command} -s {name} --in-doubt` shows what to check.")
+            echo_broken(words, "yellow")
+            echo_broken(f"`mulligan {command} -s {name} --in-doubt` shows what to check.")
     if found["left_behind"]:
         left = plural(found["left_behind"], "effect")
-        click.echo(f"{name}: {left} beyond its timeline: `mulligan effects -s {name}`")
+        echo_broken(f"{name}: {left} beyond its timeline: `mulligan effects -s {name}`")
 
 
 def _print_team(session: Session) -> None:
@@ -339,13 +373,13 @@ def _print_team(session: Session) -> None:
     said = [f"{count} {status.replace('_', ' ')}" for status, count in tasks.items() if count]
     words = f"tasks: {', '.join(said)}; {health(session.tasks)}" if said else "no tasks"
     click.echo(f"{Cell(clean(session.name), bold=True).styled()}  {words}")
-    echo_columns([_agent_row(agent) for agent in agents])
+    echo_columns([_agent_row(agent) for agent in agents], below=True, width=DEFAULT_COLUMNS)
     if (why := reason(session)) is not None:
-        click.echo(Cell(f"Interrupted: {clean(why)}.", "red").styled())
+        echo_broken(f"Interrupted: {clean(why)}.", "red")
         click.echo(f"`mulligan resume {clean(session.name)}` recovers it.")
     if (pid := stopped_supervisor(session)) is not None:
         words = f"The supervisor, process {pid}, is stopped: the agents are not supervised."
-        click.echo(Cell(words, "red").styled())
+        echo_broken(words, "red")
         click.echo(f"`kill -CONT {pid}` continues it.")
     if (end := gave_up(session)) is not None:
         _print_gave_up(session, end)
@@ -356,10 +390,10 @@ def _print_gave_up(session: Session, end: GaveUp) -> None:
     from mulligan.cli.render.recovery import gave_up_words
 
     said = f"At {local(end.at)} the watcher {gave_up_words(end.why, end.tried)}."
-    click.echo(Cell(clean(said), "red").styled())
+    echo_broken(clean(said), "red")
     name = clean(session.name)
-    click.echo(f"Nothing is lost: `mulligan log -s {name}` shows the checkpoints; then")
-    click.echo(
+    echo_broken(
+        f"Nothing is lost: `mulligan log -s {name}` shows the checkpoints; then "
         f"`mulligan resume {name} --from POINT`, or without --from to keep its newest state."
     )
 

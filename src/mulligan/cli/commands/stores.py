@@ -8,10 +8,12 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.find_store import state_home
-from mulligan.cli.render.text import Cell, ago, clean, echo_columns, print_json, size
+from mulligan.cli.render.streams import terminal_columns
+from mulligan.cli.render.text import GAP, Cell, ago, clean, echo_columns, print_json, size
 from mulligan.views.stores import stores_view
 
 HEADERS = ("store", "project", "", "size", "last used")
+INDENT = "  "
 STATUS = {
     "here": "",
     "renewed": "another directory is there now",
@@ -37,11 +39,28 @@ def command(call: CliContext) -> None:
         for store in found:
             click.echo(clean(store["store"]))
     elif found:
-        echo_columns([[Cell(h, dim=True) for h in HEADERS], *map(_row, found)])
+        _print(list(map(_row, found)))
     elif not damaged:
         click.echo("There is no store yet. `mulligan init` makes one.", err=True)
     for store in [] if call.json else damaged:
         click.echo(clean(store["problem"]), err=True)
+
+
+def _print(rows: list[list[Cell]]) -> None:
+    """Print a table; where it has no room, each store on a line and the rest below it."""
+    table = [[Cell(header, dim=True) for header in HEADERS], *rows]
+    widths = [max(len(row[i].text) for row in table) for i in range(len(HEADERS))]
+    if sum(widths) + len(GAP) * (len(widths) - 1) <= terminal_columns():
+        echo_columns(table)
+        return
+    for store, *rest in rows:
+        click.echo(store.styled())
+        project, *facts = (cell for cell in rest if cell.text)
+        said = GAP.join(cell.styled() for cell in facts)
+        # Paths stay whole, to be copied: a long one has a line of its own.
+        length = len(INDENT) + sum(len(cell.text) + len(GAP) for cell in (project, *facts))
+        joined = GAP if length <= terminal_columns() else f"\n{INDENT}"
+        click.echo(f"{INDENT}{project.styled()}{joined}{said}")
 
 
 def _row(store: dict[str, Any]) -> list[Cell]:

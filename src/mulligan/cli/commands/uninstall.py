@@ -31,4 +31,4 @@ def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
         said = f"Removed the hooks of {agent} from {done.file}."
     else:
         said = f"There are no hooks of Mulligan in {done.file}."
-    hook_settings.show(call, done, None, said)
+    hook_settings.show(call, done, None, said, verbose=False)

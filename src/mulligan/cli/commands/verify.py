@@ -97,8 +97,8 @@ def command(
 
     --repair rebuilds the journal and the index from what is intact, reads lost files again from a
     workspace that still has them, and marks the checkpoints that lost something. No process may
-    have the store open. The damaged originals are kept in the store until --discard. The exit code
-    is 60 if something is lost.
+    have the store open. The damaged originals are kept in the store until --discard, which asks
+    first; without a terminal, --yes is needed. The exit code is 60 if something is lost.
     """
     if has_repaired(call):
         return

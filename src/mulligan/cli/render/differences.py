@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,17 @@ ARROW = " → "
 
 ROOT = "(root)"
 
+AGENT_SESSION = "agent_session"
+RECORDED = {
+    "conversation": "entries of the conversation",
+    "tools": "calls of tools",
+    "subagents": "entries of subagents",
+    "tool_results": "large results of tools",
+    "agents": "what the agent does",
+    AGENT_SESSION: "how far its transcript was read",
+}
+"""What hooks record of a coding agent, by its place in the state; too much to list."""
+
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
 
@@ -36,6 +48,34 @@ def print_differences(
         click.echo(indent + line)
     if limit is not None and len(lines) > limit:
         click.echo(indent + Cell(f"… and {len(lines) - limit} more", dim=True).styled())
+
+
+def is_coding_agent(found: Iterable[Difference]) -> bool:
+    """Whether differences are of a session that hooks of a coding agent record."""
+    return any(one.path[:1] == (AGENT_SESSION,) for one in found)
+
+
+def print_counted(found: Iterable[Difference]) -> list[Difference]:
+    """Print how many differences each part of a coding agent's session has; return the others."""
+    counts: dict[str, Counter[str]] = {}
+    others = []
+    for one in found:
+        if one.path and str(one.path[0]) in RECORDED:
+            counts.setdefault(str(one.path[0]), Counter())[one.change] += _count(one)
+        else:
+            others.append(one)
+    for part, changes in counts.items():
+        kind = next(iter(changes)) if len(changes) == 1 else "changed"
+        said = ", ".join(f"{changes[kind]} {kind}" for kind in _SIGNS if changes[kind])
+        click.echo(_line(kind, part, f"{RECORDED[part]}: {said}"))
+    return others
+
+
+def _count(difference: Difference) -> int:
+    """Return how many entries a difference stands for: a list is one for each of them."""
+    value = difference.after if difference.change == "added" else difference.before
+    is_list = difference.change != "changed" and isinstance(value, list)
+    return max(1, len(value)) if is_list else 1
 
 
 def _lines(difference: Difference, room: int | None) -> list[str]:

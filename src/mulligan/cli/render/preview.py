@@ -8,7 +8,7 @@ import click
 
 from mulligan.cli.confirm import confirm, warn_of_open_files
 from mulligan.cli.context import CliContext
-from mulligan.cli.render.differences import print_differences
+from mulligan.cli.render.differences import is_coding_agent, print_counted, print_differences
 from mulligan.cli.render.effects import print_effect_plan
 from mulligan.cli.render.files import (
     TO_DO,
@@ -33,11 +33,18 @@ BUILDS = "builds may look up to date. --touch gives restored files the present t
 DRY_RUN = "Nothing was changed: this was a dry run."
 
 
-def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -> None:
-    """Print what would change, with a limit on the lines for state and for files."""
+def print_preview(
+    preview: Preview, limit: int | None, *, touch: bool = False, verbose: bool = False
+) -> None:
+    """Print what would change, with a limit on the lines for state and for files.
+
+    What hooks record of a coding agent is counted by its part, unless it is ``verbose``.
+    """
     changes = all_differences(preview.state)
     way = clean(f"the present → {place(preview.state.after)}")
     click.echo(f"{Cell(way, bold=True).styled()}  {plural(len(changes), 'change')} of the state")
+    if not verbose and is_coding_agent(changes):
+        changes = print_counted(changes)
     print_differences(changes, limit)
     if preview.effects:
         print_effect_plan(preview.effects)

@@ -43,14 +43,32 @@ def wrapped(text: str, indent: int) -> str:
     return "\n".join(lines + [_wrapped_line(line, indent) for line in others])
 
 
-def _wrapped_line(line: str, indent: int) -> str:
-    width = terminal_columns()
-    if len(line) <= width:
-        return line
-    from textwrap import fill  # slow to import
+def broken(text: str, indent: int = 2) -> str:
+    """Return text for standard output, broken between words; 80 columns where it is a pipe.
 
-    rest = " " * indent
-    return fill(line, width, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+    Words stay whole: paths and names can be copied.
+    """
+    return "\n".join(_wrapped_line(line, indent) for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, indent: int) -> str:
+    return "\n".join(wrap(line, terminal_columns(), indent))
+
+
+def wrap(line: str, width: int, indent: int = 0) -> list[str]:
+    """Return a line in lines of a width, broken between words, the later ones indented.
+
+    Words stay whole, however long. The standard library's ``textwrap`` imports slowly.
+    """
+    text = line.lstrip(" ")
+    lines = [line[: len(line) - len(text)]]
+    for word in text.split(" "):
+        known = lines[-1]
+        if known.strip() and len(known) + 1 + len(word) > width:
+            lines.append(" " * indent + word)
+        else:
+            lines[-1] = f"{known} {word}" if known.strip() else known + word
+    return lines
 
 
 class OutputFailed(OSError):

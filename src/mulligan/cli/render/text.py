@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mulligan.cli.render.streams import terminal_columns
+from mulligan.cli.render.streams import broken, terminal_columns, wrap
 from mulligan.cli.render.terminal import encoding_of, style
 from mulligan.views import encoding
 from mulligan.views.encoding import clean as clean
@@ -66,14 +66,17 @@ def short(value: Any, limit: int = SHORT_VALUE) -> str:
     return shorten(clean(encoding.to_json(value, None)), limit)
 
 
-def columns(rows: Sequence[Sequence[Cell]], *, below: bool = False) -> Iterator[str]:
+def columns(
+    rows: Sequence[Sequence[Cell]], *, below: bool = False, width: int | None = None
+) -> Iterator[str]:
     """Yield the rows as aligned lines; on a terminal none is wider than it.
 
     A last column that does not fit is cut, or, with ``below``, written in full on lines below.
+    ``width`` counts where there is no terminal.
     """
     count = max((len(row) for row in rows), default=0)
     widths = [max((len(r[i].text) for r in rows if i < len(r)), default=0) for i in range(count)]
-    width = terminal_width()
+    width = terminal_width() or width
     for row in rows:
         yield from _lines(row, widths, width) if below else [_line(row, widths, width)]
 
@@ -85,10 +88,18 @@ def terminal_width() -> int | None:
     return terminal_columns()
 
 
-def echo_columns(rows: Sequence[Sequence[Cell]], *, below: bool = False) -> None:
+def echo_columns(
+    rows: Sequence[Sequence[Cell]], *, below: bool = False, width: int | None = None
+) -> None:
     """Print the rows as aligned lines; see :func:`columns`."""
-    for line in columns(rows, below=below):
+    for line in columns(rows, below=below, width=width):
         click.echo(line)
+
+
+def echo_broken(text: str, colour: str | None = None, *, dim: bool = False) -> None:
+    """Print a sentence in lines of the terminal's width, or of 80 columns, broken between words."""
+    for line in broken(text).split("\n"):
+        click.echo(Cell(line, colour, dim=dim).styled())
 
 
 def fields(pairs: Sequence[tuple[str, str]]) -> None:
@@ -144,8 +155,6 @@ def _lines(row: Sequence[Cell], widths: Sequence[int], width: int | None) -> Ite
     if width is None or sum(widths[:-1]) + len(GAP) * len(first) + len(last.text) <= width:
         yield _line(row, widths, width)
         return
-    from textwrap import wrap  # slow to import
-
     yield _line(first, widths[:-1], width)
     indent = len(GAP) * 2
     for text in wrap(last.text, max(width - indent, MIN_WRAPPED_WIDTH)):

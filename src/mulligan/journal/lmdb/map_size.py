@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,21 +41,38 @@ _MAX_INITIALISATIONS = 200
 _MIB = 1 << 20
 
 
+@contextmanager
+def named(directory: Path) -> Iterator[str]:
+    """Yield a name of a directory that the driver accepts while it opens the files in it."""
+    try:
+        str(directory).encode()
+    except UnicodeEncodeError:
+        # The driver takes UTF-8 alone, and the system any bytes: a descriptor stands for the path.
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{opened}"
+        finally:
+            os.close(opened)
+    else:
+        yield str(directory)
+
+
 def open_map(directory: Path, lock_file: LockFile | None, *, read_only: bool) -> lmdb.Environment:
     """Open LMDB in a directory with the largest map that the process may have."""
 
     def attempt(size: int, lock: bool) -> lmdb.Environment:
-        return lmdb.open(
-            str(directory),
-            map_size=size,
-            # LMDB needs the number of tables beforehand; this leaves room for new ones.
-            max_dbs=32,
-            max_readers=MAX_READERS,
-            mode=0o600,
-            readonly=read_only,
-            create=not read_only,
-            lock=lock,
-        )
+        with named(directory) as name:
+            return lmdb.open(
+                name,
+                map_size=size,
+                # LMDB needs the number of tables beforehand; this leaves room for new ones.
+                max_dbs=32,
+                max_readers=MAX_READERS,
+                mode=0o600,
+                readonly=read_only,
+                create=not read_only,
+                lock=lock,
+            )
 
     def attempt_again(size: int) -> lmdb.Environment:
         # A process was killed while it compacted the journal. The process that gets the lock alone

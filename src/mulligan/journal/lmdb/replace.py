@@ -24,7 +24,7 @@ from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.journal.lmdb.errors import translated
 from mulligan.journal.lmdb.examine import commits_lost
 from mulligan.journal.lmdb.lockfile import LockFile
-from mulligan.journal.lmdb.map_size import map_sizes
+from mulligan.journal.lmdb.map_size import map_sizes, named
 from mulligan.journal.lmdb.salvage import PAGE_SIZES
 from mulligan.journal.protocol import TABLES
 
@@ -144,7 +144,8 @@ class Draft:
     def _opened(self) -> lmdb.Environment:
         size = next(iter(map_sizes(self._home / DATA, read_only=False)))
         # Not synced: nothing of it counts before the copy of it is.
-        return lmdb.open(str(self._home), map_size=size, max_dbs=32, mode=0o600, sync=False)
+        with named(self._home) as name:
+            return lmdb.open(name, map_size=size, max_dbs=32, mode=0o600, sync=False)
 
     def _copy(self, env: lmdb.Environment) -> None:
         """Write the compact file that takes the place of the old one."""

@@ -109,6 +109,11 @@ class Pruned(msgspec.Struct, frozen=True):
     longest_hold: float = 0.0
     """The longest that writers had to wait for one slice, in seconds: how long it held the lock."""
 
+    @property
+    def freed_now(self) -> int:
+        """How many bytes the store became smaller; the rest is freed when packs are rewritten."""
+        return max(0, self.size_before - self.size_after)
+
 
 class Pruner:
     """Prunes one store; keeps what it has read of checkpoints for the next time."""
