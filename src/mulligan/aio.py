@@ -383,6 +383,7 @@ class AsyncSession(Handle[Session]):
                 yield event
             if not follow:
                 return
+            # Otherwise it would wait forever for events of a store that is gone.
             await self._worker.call(self._sync.internal.check_present)
             await asyncio.sleep(POLL_SECONDS)
 

@@ -134,6 +134,8 @@ class Worker:
         self._name = name
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._functions: ThreadPoolExecutor | None = None
+        # Held by the task whose batch is open, and by others until their call is queued: so no call
+        # of another task gets into a batch.
         self._gate = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._batch: object = None

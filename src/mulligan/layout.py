@@ -388,7 +388,7 @@ def write_all(handle: int, data: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable: the sync of a file does not cover its name."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -29,6 +29,7 @@ class Deferred(ModuleType):
 
     def __init__(self, name: str, known: Mapping[str, object]) -> None:
         super().__init__(name)
+        # Reentrant: importing the module may ask this stand-in for a name, in the same thread.
         self._lock = RLock()
         vars(self).update(known)
 

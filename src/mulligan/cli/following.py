@@ -83,6 +83,7 @@ def following(store: Store, root: Path | None, patterns: Sequence[str] = ()) -> 
     follower, ended = Follower(store, root, patterns, _warn), Event()
 
     def follow() -> None:
+        # Polled: transcripts are in many places outside of the workspace, which may not exist yet.
         while not ended.wait(LOOK_SECONDS):
             follower.look()
         # In the same thread: its sessions belong to it.

@@ -125,6 +125,8 @@ class MulliganCheckpointStorage:
 
     def _save(self, id: str, values: dict[str, Any]) -> None:
         session = self.timeline
+        # The framework saves an id again, maybe in another process at the same time, and a key is
+        # given once: the one that finds it taken uses the next version.
         while True:
             version = self._version(id)
             data = {

@@ -37,6 +37,7 @@ class Handles:
         self.store = store if isinstance(store, Store) else mulligan.open(store)
         self._is_ours = not isinstance(store, Store)
         self._open: OrderedDict[str, Session] = OrderedDict()
+        # Not held while a session is closed: that may wait for a transaction of another thread.
         self._lock = threading.Lock()
 
     def session(self, name: str) -> Session:

@@ -52,6 +52,7 @@ class Batch:
         self._missing = count
         self._send = send
         self._replies: list[Reply] = []
+        # Answers come from both lanes: only one of them may be the last.
         self._lock = Lock()
 
     def done(self, reply: Reply | None) -> None:
@@ -86,6 +87,7 @@ class Server:
         self._hooks = Lane("mcp-hooks")
         self._waiting: set[Id] = set()
         self._cancelled: set[Id] = set()
+        # Cancellations are read in the thread that reads lines, requests run in the lanes.
         self._lock = Lock()
 
     def run(self, lines: Lines) -> None:

@@ -66,6 +66,7 @@ def _sync(fd: int) -> None:
 
 
 def _sync_directory(path: Path) -> None:
+    """Make names in a directory durable: the sync of a file does not cover them."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -189,6 +189,7 @@ def write_pack(directory: Path, store_id: bytes, contents: Contents, forgotten: 
         with open(path, "xb", opener=_private) as file:
             file.writelines(data)
             file.flush()
+            # The bytes, then the name, and only then the index that leads to them.
             os.fsync(file.fileno())
         _sync(directory)
     return number
@@ -199,6 +200,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _sync(directory: Path) -> None:
+    """Make names in a directory durable: the sync of a file does not cover them."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -239,7 +241,11 @@ def _own_bytes(path: Path) -> None:
     if os.lstat(path).st_nlink > 1:
         made = path.with_name(f"{path.name}-own")
         shutil.copy(path, made)
+        with open(made, "rb") as file:
+            # Before the rename: the name must never lead to bytes that a power cut can take away.
+            os.fsync(file.fileno())
         os.replace(made, path)
+        _sync(path.parent)
 
 
 def rewrite_header(directory: Path, number: int, store_id: bytes) -> None:
@@ -250,6 +256,7 @@ def rewrite_header(directory: Path, number: int, store_id: bytes) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.pwrite(fd, encode_pack_header(number, store_id), 0)
+            # Before the repair goes on: it must not find the same damage again after a power cut.
             os.fsync(fd)
         finally:
             os.close(fd)

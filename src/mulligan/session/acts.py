@@ -47,6 +47,7 @@ class Acts:
         self._has_acts = has_acts
         self._changed = changed
         self._checkpoint = checkpoint
+        # Reentrant: making one part may need another.
         self._lock = threading.RLock()
         self._parts: dict[str, object] = {}
 

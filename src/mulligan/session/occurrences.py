@@ -15,6 +15,7 @@ class Occurrences:
     """The numbers that calls of this handle have taken; used from any thread."""
 
     def __init__(self) -> None:
+        # Steps may run in several threads: no two calls of a name may get the same number.
         self._lock = threading.Lock()
         self._next: dict[tuple[str, str], int] = defaultdict(int)
         self._returned: dict[tuple[str, str], list[int]] = defaultdict(list)

@@ -64,6 +64,7 @@ def _lock(engine: Engine, handle: int, wait: bool) -> None:
             stopped = ", and is stopped" if owner and owner.is_stopped else ""
             raise UpkeepBusy(f"{who} is {UPKEEP}{stopped}.") from error
         engine.on_wait(owner)
+        # After the report: from here on this process waits, for however long that takes.
         fcntl.flock(handle, fcntl.LOCK_EX)
 
 

@@ -54,6 +54,7 @@ class WritesQueue:
     """The calls of one thread of a graph that are not written yet, in their order."""
 
     def __init__(self) -> None:
+        # For the list alone, never during a transaction: a call must be queued while one runs.
         self._lock = threading.Lock()
         self._calls: list[QueuedCall] = []
         self._is_useful = False

@@ -74,6 +74,8 @@ class MulliganSaver(BaseCheckpointSaver[Version]):
         self.store = store if isinstance(store, Store) else mulligan.open(store)
         self._workspace = workspace
         self._threads: OrderedDict[str, Thread] = OrderedDict()
+        # For the table of threads. Each thread has a lock of its own, so graphs do not wait for
+        # each other's transactions.
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:

@@ -157,6 +157,8 @@ class Thread:
 
     def save(self, saved: Saved, changed: set[str], codec: ValueCodec) -> None:
         """Save a checkpoint; durable on return. ``changed`` names the channels that changed."""
+        # Tried without waiting first: if a call is being written, the next one can be taken along
+        # by the checkpoint that follows it, and saves a transaction.
         if not self._lock.acquire(blocking=False):
             self._queue.met()
             self._lock.acquire()

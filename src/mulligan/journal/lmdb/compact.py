@@ -174,6 +174,7 @@ def _newest(file: Path) -> int:
 
 
 def _sync(directory: Path) -> None:
+    """Make renames in a directory durable: the sync of a file does not cover its name."""
     with _opened(directory) as fd:
         os.fsync(fd)
 

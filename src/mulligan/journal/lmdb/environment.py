@@ -279,6 +279,7 @@ class Environment:
         """Check every page of the newest commit, and refuse damaged tables from then on."""
         if self.is_lost or not layout.has_known_pages():
             return Examined(dict(self.tables.damage), storage=DATA)
+        # None: a writer has made two more commits since, and only the two newest are on record.
         for _ in range(_MAX_EXAMINATIONS):
             found = self._examined()
             if found is not None:

@@ -36,6 +36,8 @@ class _Descriptor:
 
 
 _descriptors: dict[Key, _Descriptor] = {}
+# One descriptor per file and process: closing any descriptor of a file drops all record locks that
+# the process has on it, also those of LMDB. So opening and counting are one step.
 _guard = threading.Lock()
 
 

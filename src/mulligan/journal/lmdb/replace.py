@@ -190,6 +190,7 @@ def _last_commit(directory: Path) -> int:
 
 
 def _sync(directory: Path) -> None:
+    """Make names in a directory durable: the sync of a file does not cover them."""
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -352,6 +352,7 @@ class Effects:
                 case "pending" if self._answer(effect):
                     continue
                 case "pending" if clock.monotonic() < until:
+                    # Polled: the answer is an event that another process writes.
                     clock.sleep(POLL_SECONDS)
                 case stopped:
                     raise _refusal(stopped, effect)

@@ -45,6 +45,7 @@ def verify_if_due(engine: Engine, stop: Event) -> int | None:
     command = [sys.executable, "-m", "mulligan", *verify_command(settings, str(directory))]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet) as process:
+        # Polled, because two things end it: the check itself, and the end of the team beside it.
         while process.poll() is None:
             if stop.wait(POLL_SECONDS):
                 _end(process)
