@@ -6,6 +6,8 @@ BENCH_VENV ?= .venv-bench
 FRAMEWORKS_VENV ?= .venv-frameworks
 # Where the coding agents are: make test-agents AGENTS=DIR runs those of another directory.
 AGENTS     ?= .agents
+# Where Prometheus is, unless it is installed.
+PROMETHEUS ?= .prometheus
 WORKERS    ?= 2
 ROUNDS     ?= 200
 SIGNALS    ?= 100
@@ -48,8 +50,9 @@ test: $(READY) ## the whole test suite
 test-agents: $(READY) $(AGENTS)/.ready ## real coding agents, installed by npm, with a model on loopback
 	@MULLIGAN_TEST_AGENTS=$(AGENTS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -rs tests/agents $(ARGS)
 
-test-frameworks: $(FRAMEWORKS_READY) ## the adapters, with the real frameworks and their own suites
-	@MULLIGAN_TEST_FRAMEWORKS=1 $(FRAMEWORKS_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/frameworks $(ARGS)
+test-frameworks: $(FRAMEWORKS_READY) $(PROMETHEUS)/.ready ## the adapters, with the real frameworks and their own suites
+	@MULLIGAN_TEST_FRAMEWORKS=1 MULLIGAN_TEST_PROMETHEUS=$(abspath $(PROMETHEUS))/usr/bin \
+		$(FRAMEWORKS_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -rs tests/frameworks $(ARGS)
 
 check: $(READY) ## format, lint and types, changing nothing
 	@$(VENV)/bin/ruff format --check --quiet . || { echo "make format puts the files above in shape" >&2; exit 1; }
@@ -79,7 +82,7 @@ crash: $(READY) ## kill, cut the power, fail system calls and damage files at ra
 	@MULLIGAN_TEST_SCALE=$(SCALE) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(HARDER)
 
 clean: ## remove everything made by make
-	@rm -rf $(VENV) $(BENCH_VENV) .agents $(FRAMEWORKS_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(BENCH_VENV) .agents $(FRAMEWORKS_VENV) .prometheus .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -109,6 +112,16 @@ $(AGENTS)/.ready: tests/agents/package.json
 	@mkdir -p $(AGENTS) && cp tests/agents/package.json $(AGENTS)/package.json
 	@if (cd $(AGENTS) && npm install --no-package-lock --no-audit --no-fund --fetch-retries=0 --loglevel=error); then touch $@; else \
 		echo "THE CODING AGENTS COULD NOT BE INSTALLED: their tests are skipped" >&2; fi
+
+# From Debian's package, unpacked and not installed. Where there is none, the tests are skipped, and
+# say so; the next make tries again.
+$(PROMETHEUS)/.ready:
+	@mkdir -p $(PROMETHEUS)
+	@if command -v prometheus promtool >/dev/null; then touch $@; else \
+		echo "fetching Prometheus into $(PROMETHEUS) (once)"; \
+		if (cd $(PROMETHEUS) && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
+			dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb); then touch $@; else \
+			echo "PROMETHEUS COULD NOT BE FETCHED: its tests are skipped" >&2; fi; fi
 
 # Begins from nothing, so that an interrupted set-up cannot leave half an environment behind.
 define make_venv
