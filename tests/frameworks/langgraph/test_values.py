@@ -120,6 +120,96 @@ def test_every_type_of_the_serializer_comes_back(saver: Any, config: Config) -> 
     assert saver.get_tuple(saved).checkpoint["channel_values"] is not found
 
 
+def messages() -> list[Any]:
+    """Return messages of every kind, with a value of another type inside, and other items."""
+    from datetime import UTC, datetime
+    from decimal import Decimal
+
+    from langchain_core.documents import Document
+    from langchain_core.messages import (
+        AIMessage,
+        AIMessageChunk,
+        ChatMessage,
+        HumanMessage,
+        SystemMessage,
+        ToolMessage,
+    )
+
+    call = {"name": "search", "args": {"text": "x"}, "id": "1", "type": "tool_call"}
+    return [
+        HumanMessage("question", additional_kwargs={"at": datetime(2026, 1, 1, tzinfo=UTC)}),
+        SystemMessage([{"type": "text", "text": "be brief"}], id="system"),
+        AIMessage("", tool_calls=[call], usage_metadata=None, response_metadata={"n": Decimal(2)}),
+        ToolMessage("found", tool_call_id="1", artifact={"rows": [1, 2]}, status="error"),
+        ChatMessage("other", role="critic"),
+        AIMessageChunk("part"),
+        Document("text", metadata={"of": (1, 2)}),
+        datetime(2026, 1, 2, tzinfo=UTC),
+        {"role": "user", "content": "plain"},
+        "text",
+        None,
+    ]
+
+
+def test_lists_of_messages_are_decoded_as_the_serializer_does() -> None:
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+    from mulligan.integrations.langgraph.values import ValueCodec
+
+    serde = JsonPlusSerializer()
+    codec = ValueCodec(serde)
+    # The value None is stored as such, and not among bytes.
+    stored = [codec.encode(item) for item in messages() if item is not None]
+    expected = [codec.decode(item) for item in stored]
+    found = codec.decode_list(stored)
+    assert found == expected
+    assert [type(item) for item in found] == [type(item) for item in expected]
+    assert codec.decode_list([codec.encode(item) for item in messages()])[-1] is None
+
+
+def test_the_classes_of_messages_are_not_looked_up_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import importlib
+
+    from langchain_core.messages import AIMessage
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+    from mulligan.integrations.langgraph.values import ValueCodec
+
+    codec = ValueCodec(JsonPlusSerializer())
+    stored = [codec.encode(AIMessage(str(number))) for number in range(3)]
+    monkeypatch.setattr(importlib, "import_module", None)
+    assert [message.content for message in codec.decode_list(stored)] == ["0", "1", "2"]
+
+
+def test_a_message_whose_fields_do_not_fit_is_left_to_the_serializer() -> None:
+    import ormsgpack
+    from langchain_core.messages import AIMessage
+    from langgraph.checkpoint.serde.jsonplus import EXT_PYDANTIC_V2, JsonPlusSerializer
+
+    from mulligan.integrations.langgraph.values import ValueCodec
+
+    codec = ValueCodec(JsonPlusSerializer())
+    fields = {"content": "later", "tool_calls": "of a later version"}
+    body = ormsgpack.packb((AIMessage.__module__, "AIMessage", fields, "model_validate_json"))
+    odd = ormsgpack.packb(ormsgpack.Ext(EXT_PYDANTIC_V2, body))
+    found = codec.decode_list([codec.encode(AIMessage("first")), odd])
+    assert found[1].tool_calls == codec.decode(odd).tool_calls == "of a later version"
+
+
+def test_a_hook_of_the_program_sees_every_message() -> None:
+    from langchain_core.messages import AIMessage
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+    from mulligan.integrations.langgraph.values import ValueCodec
+
+    serde = JsonPlusSerializer(__unpack_ext_hook__=lambda code, data: ("seen", code))
+    codec = ValueCodec(serde)
+    stored = [codec.encode(AIMessage(str(number))) for number in range(3)]
+    assert codec.decode_list(stored) == [("seen", 5)] * 3
+
+
 def put(saver: Any, config: Config, values: dict[str, Any], step: int) -> Config:
     """Save a checkpoint with these values, as if all of them had changed."""
     from langgraph.checkpoint.base import empty_checkpoint

@@ -8,9 +8,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from mulligan.errors import UnstorableValue
-
-PLAIN_TAG = "msgpack"
-"""The tag of nearly all values; it is left out."""
+from mulligan.integrations.langgraph.messages import PLAIN_TAG, is_message, message_decoder
 
 NULL_TAG = "null"
 
@@ -32,6 +30,7 @@ class ValueCodec:
         self.serde = serde
         self._is_encrypting = isinstance(serde, EncryptedSerializer)
         self._is_plain = type(serde) is JsonPlusSerializer
+        self._decode_messages = message_decoder(serde)
 
     def encode(self, value: Any) -> Any:
         """Return what is stored for a value; raises ``UnstorableValue`` instead of pickling."""
@@ -71,7 +70,11 @@ class ValueCodec:
         # Joined to one array of msgpack: one call for all items instead of one for each.
         if self._is_plain and len(stored) > 1 and all(type(item) is bytes for item in stored):
             array = b"\xdd" + len(stored).to_bytes(4) + b"".join(stored)
-            values: list[Any] = self.serde.loads_typed((PLAIN_TAG, array))
+            values: list[Any]
+            if self._decode_messages is not None and is_message(stored[0]):
+                values = self._decode_messages(array)
+            else:
+                values = self.serde.loads_typed((PLAIN_TAG, array))
             return values
         return [self.decode(item) for item in stored]
 
