@@ -222,6 +222,22 @@ def test_a_thread_that_another_process_deleted_starts_again(saver: Any, config: 
     assert len(list(saver.list(config))) == 4
 
 
+def test_a_save_after_another_process_deleted_the_thread_makes_a_new_one(
+    saver: Any, config: Config
+) -> None:
+    """Nothing looks the thread up before the transaction, which refuses it."""
+    old = put(saver, config, {"words": ["a"]}, 1)
+    reopened(saver).delete_thread("thread-1")
+    saver.put_writes(old, [("words", ["b"])], "task")
+    new = put(saver, config, {"words": ["c"]}, 1)
+    assert [found.config for found in saver.list(config)] == [new]
+    reopened(saver).delete_thread("thread-1")
+    again = put(reopened(saver), config, {"words": ["d"]}, 1)
+    after = put(saver, again, {"words": ["d", "e"]}, 2)
+    assert [found.config for found in reopened(saver).list(config)] == [after, again]
+    assert saver.store.verify().ok
+
+
 def test_a_checkpoint_that_is_saved_again_replaces_the_one_before(
     saver: Any, config: Config
 ) -> None:

@@ -131,6 +131,19 @@ def test_a_call_waits_for_a_checkpoint_only_while_that_is_of_use(
     assert sorted(task for task, _ in writes_of(saver, first)) == ["b", "c", "d", "e"]
 
 
+@pytest.mark.parametrize("channel", ["__resume__", "__interrupt__", "__error__"])
+def test_answers_interrupts_and_errors_wait_for_no_checkpoint(
+    channel: str, saver: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mulligan.integrations.langgraph import queue
+
+    first = put(saver, config, {"words": ["a"]}, 1)
+    monkeypatch.setattr(queue, "MOMENT", HANG_SECONDS)
+    thread_of(saver)._queue.met()
+    saver.put_writes(first, [(channel, "yes")], "b")
+    assert writes_of(saver, first) == [("b", "yes")]
+
+
 def test_a_checkpoint_that_fails_leaves_the_writes_to_their_calls(
     saver: Any, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,8 @@
 LangGraph saves what the last task of a step wrote in one thread, and right after it, in another,
 the checkpoint that follows. Each would wait for the disk by itself. So such a call waits for a
 moment until the checkpoint takes it along; both are durable when they return. It waits only while
-that has been of use.
+that has been of use, and never with an answer, an interrupt or an error: no checkpoint follows
+these, and a task that acts upon an answer would act before the answer is durable.
 """
 
 from __future__ import annotations
@@ -13,14 +14,26 @@ from typing import Any
 
 from mulligan.document.values import freeze
 
-MOMENT = 0.001
-"""How many seconds a call waits at most to be taken along."""
+MOMENT = 0.005
+"""How many seconds a call waits at most to be taken along.
+
+The checkpoint mostly comes within 0.1 ms. If that waited for a processor and this one gave up, the
+checkpoint would wait for the commit of this one before its own.
+"""
 
 
 class QueuedCall:
     """The pending writes that one call saves."""
 
-    __slots__ = ("_is_written", "checkpoint", "is_early", "position", "stored", "writes")
+    __slots__ = (
+        "_is_written",
+        "checkpoint",
+        "is_early",
+        "is_special",
+        "position",
+        "stored",
+        "writes",
+    )
 
     def __init__(
         self, namespace: str, id: str, task: str, path: str, writes: list[list[Any]]
@@ -34,6 +47,9 @@ class QueuedCall:
         """Where the state has them, once they are decided."""
         self.is_early = False
         """Whether they are saved before their checkpoint."""
+        # LangGraph gives special writes negative places.
+        self.is_special = any(index < 0 for index, _, _ in writes)
+        """Whether an answer, an interrupt or an error is among them."""
         self._is_written = threading.Event()
 
     @property
@@ -87,6 +103,6 @@ class WritesQueue:
 
     def let_take(self, call: QueuedCall) -> bool:
         """Give a checkpoint that follows the time to take a call along; whether it has."""
-        if self._is_useful:
+        if self._is_useful and not call.is_special:
             self._is_useful = call.wait(MOMENT)
         return call.is_written

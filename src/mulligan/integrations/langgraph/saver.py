@@ -7,7 +7,7 @@ import os
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
@@ -153,8 +153,7 @@ class MulliganSaver(BaseCheckpointSaver[Version]):
         name, namespace, parent = _address(config)
         whole = get_checkpoint_metadata(config, metadata)
         saved = Saved(namespace, parent, checkpoint, dict(whole))
-        thread = self._thread(name) or self._opened(name)
-        thread.save(saved, set(new_versions), self.codec)
+        self._write(name, lambda thread: thread.save(saved, set(new_versions), self.codec))
         return _config(name, namespace, saved.id)
 
     def put_writes(
@@ -171,8 +170,9 @@ class MulliganSaver(BaseCheckpointSaver[Version]):
             [WRITES_IDX_MAP.get(channel, index), channel, codec.encode_write(value)]
             for index, (channel, value) in enumerate(writes)
         ]
-        thread = self._thread(name) or self._opened(name)
-        thread.save_writes(namespace, str(id), task_id, task_path, stored)
+        self._write(
+            name, lambda thread: thread.save_writes(namespace, str(id), task_id, task_path, stored)
+        )
 
     def get_delta_channel_history(
         self, *, config: Config, channels: Sequence[str]
@@ -328,6 +328,20 @@ class MulliganSaver(BaseCheckpointSaver[Version]):
         """Return the names of all threads in the store."""
         found = (thread_of(session.internal.key) for session in self.store.sessions(PREFIX))
         return [name for name in found if name is not None]
+
+    def _write(self, name: str, write: Callable[[Thread], None]) -> None:
+        """Write to a thread; it is made if there is none."""
+        with self._lock:
+            known = self._threads.get(name)
+            if known is not None:
+                self._threads.move_to_end(name)
+        if known is not None:
+            # Not looked up before: the transaction of the write refuses a thread that another
+            # process has deleted. Then nothing was written, and the one in its place is looked up.
+            with suppress(UnknownSession):
+                write(known)
+                return
+        write(self._thread(name) or self._opened(name))
 
     def _thread(self, name: str) -> Thread | None:
         """Return a thread if the store has it."""
