@@ -22,6 +22,7 @@ import json
 import os
 import random
 import shutil
+import struct
 import sys
 import tempfile
 from collections import Counter
@@ -57,6 +58,7 @@ FOUND, SAME, DIFFERENT, ERROR = "found", "free space", "NOT FOUND", "ERROR"
 REPAIRED = "repaired"
 SECRET = "key-a1b2c3d4e5f6"  # noqa: S105 -- it is purged from every store that is built here
 BLOCK = 4096
+UNREADABLE = (layout.Unreadable, struct.error)
 
 CACHES = ("tmp", "locks", "config.toml", ".gitignore")
 """What may be deleted at any time, or was written by a person; verify does not look at it."""
@@ -352,7 +354,8 @@ def _chosen(store: Path, rng: random.Random, only: str | None) -> Path:
 def _damage_many(store: Path, rng: random.Random, only: str | None, most: int) -> str:
     done = []
     for _ in range(rng.randint(2, most)):
-        with suppress(IndexError, layout.Unreadable, OSError):  # nothing is left to damage there
+        # Nothing is left to damage there, or nothing that leads to the list of tables.
+        with suppress(LookupError, ValueError, OverflowError, OSError, *UNREADABLE):
             file = _chosen(store, rng, only)
             done.append(f"{file.name}: {damage_more(file, rng)}")
     return "; ".join(done)

@@ -277,6 +277,20 @@ def test_garbage_does_not_cost_checkpoints(store: Store, session: Session, work:
     assert done.size_after <= quota
 
 
+def test_a_file_of_a_base_of_patches_counts_if_all_kept_patches_replace_it(
+    store: Store, session: Session, work: Path
+) -> None:
+    for number in range(30):
+        (work / f"same-{number}").write_bytes(os.urandom(10_000))
+    for _ in range(3):
+        (work / "own").write_bytes(os.urandom(600_000))
+        session.checkpoint("routine")
+    plan = Pruner(engine_of(store), NOTHING).plan(count_bytes=True)
+    sizes = [one.bytes_freed for one in plan.plan.remove]
+    assert len(sizes) == 2
+    assert all(size is not None and 550_000 <= size < 650_000 for size in sizes), sizes
+
+
 def test_shared_bytes_are_not_counted(store: Store, session: Session, work: Path) -> None:
     (work / "common").write_bytes(os.urandom(500_000))
     session.checkpoint("routine")
