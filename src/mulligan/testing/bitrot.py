@@ -373,7 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--only", help="damage only files whose path contains this")
     parser.add_argument("--journal", type=int, default=0, help="MiB that the journal has")
-    parser.add_argument("--damages", type=int, default=1, help="up to so many in each round")
+    parser.add_argument("--damages", type=int, default=1, help="up to this many in each round")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
