@@ -38,11 +38,11 @@ class Repaired(msgspec.Struct, frozen=True):
     steps: tuple[RepairStep, ...]
     healed: tuple[str, ...]
     lost_events: tuple[str, ...]
-    may_be_lost: tuple[str, ...]
     damaged: tuple[DamagedCheckpoint, ...]
     current: dict[str, list[str]]
     originals: tuple[str, ...]
     report: Report | None = None
+    may_be_lost: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -111,11 +111,11 @@ def _repaired(
         (*files.steps, again) if named else files.steps,
         healed.healed,
         files.lost_events,
-        files.may_be_lost,
         healed.damaged,
         healed.current,
         (),
         report,
+        files.may_be_lost,
     )
 
 
