@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import mulligan
 from mulligan.coding import doctor
+from mulligan.coding.hook_input import CODEX_EVENTS
 from mulligan.coding.hooks import run_hook
 from mulligan.coding.settings.install import AGENTS
 from tests.cli.conftest import Cli
@@ -34,6 +36,16 @@ def project(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
+def trust(project: Path) -> None:
+    """Trust the hooks of Codex in a project, as Codex itself notes it when a person says so."""
+    file = project / ".codex/hooks.json"
+    home = Path(os.environ["HOME"]) / ".codex"
+    home.mkdir(parents=True, exist_ok=True)
+    events = [re.sub("(?<!^)(?=[A-Z])", "_", event).lower() for event in CODEX_EVENTS]
+    noted = [f'[hooks.state."{file}:{event}:0:0"]\ntrusted_hash = "sha256:00"' for event in events]
+    (home / "config.toml").write_text("\n".join(noted))
+
+
 def test_without_a_store_and_hooks_it_says_what_to_do(project: Path, cli: Cli) -> None:
     done = cli("doctor")
     assert done.code == 105
@@ -53,6 +65,7 @@ def test_hooks_of_a_user_need_no_store_yet(project: Path, cli: Cli) -> None:
 def test_it_runs_a_hook_and_leaves_no_session(project: Path, cli: Cli, agent: str) -> None:
     (project / "a").write_text("1")
     cli("install", agent)
+    trust(project)
     done = cli("doctor", agent)
     assert done.code == 0, done.out
     assert "✓ A hook was run and recorded a checkpoint." in done.out
@@ -64,6 +77,7 @@ def test_it_runs_a_hook_and_leaves_no_session(project: Path, cli: Cli, agent: st
 
 def test_without_a_name_it_checks_the_agents_that_have_hooks_here(project: Path, cli: Cli) -> None:
     cli("install", "codex")
+    trust(project)
     done = cli("doctor")
     assert done.code == 0, done.out
     assert "✓ The hooks of codex are installed." in done.out
@@ -75,6 +89,21 @@ def test_without_a_name_it_checks_the_agents_that_have_hooks_here(project: Path,
     assert both.count("is sound") == both.count("No hook has failed") == 1
     assert both.count("recorded a checkpoint") == 2
     assert "codex" not in cli("doctor", "gemini").out
+
+
+def test_hooks_that_codex_does_not_trust_yet_are_named(project: Path, cli: Cli) -> None:
+    cli("install", "codex")
+    done = cli("doctor")
+    assert done.code == 105
+    assert "✗ codex does not run the hooks in" in done.out
+    assert "open /hooks in it once" in done.out
+    trust(project)
+    assert cli("doctor").code == 0
+    file = project / ".codex/hooks.json"
+    hooks = json.loads(file.read_text())
+    hooks["hooks"]["Stop"].insert(0, {"hooks": [{"type": "command", "command": "lint"}]})
+    file.write_text(json.dumps(hooks))
+    assert "not trusted yet" in cli("doctor").out, "trust is by place"
 
 
 def test_settings_that_the_agent_reads_with_comments_are_read(project: Path, cli: Cli) -> None:
@@ -221,7 +250,9 @@ def test_a_store_of_another_user_is_named(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a store of another user")
-def test_a_private_store_of_another_user_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+def test_a_private_store_of_another_user_is_named(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with place_of_nobody() as place:
         monkeypatch.setenv("HOME", str(place / "home"))
         monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
@@ -247,7 +278,7 @@ def test_a_private_store_of_another_user_is_named(cli: Cli, monkeypatch: pytest.
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-def test_a_store_that_cannot_be_written_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+def test_a_store_that_cannot_be_written_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     with place_of_nobody() as place:
         monkeypatch.setenv("HOME", str(place / "home"))
         monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))

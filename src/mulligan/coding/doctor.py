@@ -130,6 +130,10 @@ class _Installed:
                 self._events = module.installed(settings) | self._events
                 if settings.get(DISABLED) is True:
                     self._add(f"{path} has {DISABLED}: no hook runs.", "Remove that setting.")
+                untrusted = getattr(module, "untrusted", None)
+                if untrusted is not None and untrusted(path, settings, variables):
+                    said_of = f"{agent} does not run the hooks in {path}: they are not trusted yet."
+                    self._add(said_of, module.ADVICE)
             except MulliganError as error:
                 self._add(said(error), "Fix the file: the agent cannot use it either.")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,13 +28,43 @@ def project_file(project: Path) -> Path:
 
 def user_file(variables: Mapping[str, str]) -> Path:
     """Return the hooks of a user."""
+    return _home(variables) / "hooks.json"
+
+
+def _home(variables: Mapping[str, str]) -> Path:
     home = Path(variables.get("HOME") or "~").expanduser()
-    return Path(variables.get("CODEX_HOME") or home / ".codex") / "hooks.json"
+    return Path(variables.get("CODEX_HOME") or home / ".codex")
 
 
 def files(project: Path, variables: Mapping[str, str]) -> list[Path]:
     """Return every file that may have hooks."""
     return [project_file(project), user_file(variables)]
+
+
+def untrusted(file: Path, settings: Mapping[str, Any], variables: Mapping[str, str]) -> bool:
+    """Whether a person has not trusted some of our hooks in a file yet: Codex does not run them.
+
+    Codex notes the hooks that it may run by file, event and place, with a digest of its own, so a
+    hook that was changed since is not told from one that was not.
+    """
+    known = _trusted(variables)
+    return any(
+        f"{os.path.realpath(file)}:{_snake(event)}:{number}:0" not in known
+        for event, number in hook_groups.places(settings)
+    )
+
+
+def _trusted(variables: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        found = tomllib.loads((_home(variables) / "config.toml").read_text())
+        state = found["hooks"]["state"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # nothing was trusted yet
+    return state if isinstance(state, dict) else {}
+
+
+def _snake(event: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower()
 
 
 def _entry(event: str, command: Sequence[str]) -> dict[str, Any]:

@@ -75,6 +75,17 @@ def installed(settings: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
+def places(settings: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the events of our hooks, each with the place of its group among those of others."""
+    return [
+        (event, number)
+        for event, groups in _hooks(settings).items()
+        if isinstance(groups, list)
+        for number, group in enumerate(groups)
+        if _is_ours(group)
+    ]
+
+
 def _hooks(settings: Mapping[str, Any]) -> dict[str, Any]:
     found = settings.get(HOOKS, {})
     if not isinstance(found, dict):

@@ -35,7 +35,8 @@ AGENTS: Mapping[str, ModuleType] = {
 Such a module has ``project_file(project)``, ``user_file(variables)``, ``files(project, variables)``
 with all of them, ``merged(settings, command)``, ``without(settings)`` and ``installed(settings)``.
 ``FILE`` is how its file is read, if that is not JSON; ``ADVICE`` what is left for a person to do;
-``SWITCHES`` the keys that turn hooks on;
+``SWITCHES`` the keys that turn hooks on; ``untrusted(file, settings, variables)`` whether the agent
+does not run our hooks in a file before a person has trusted them;
 ``server(project, variables)`` how our MCP server is started there, which hooks then call, with
 ``through_server``.
 """
