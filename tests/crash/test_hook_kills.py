@@ -40,7 +40,8 @@ def test_a_batch_whose_hook_was_killed_is_recorded_once(tmp_path: Path, point: F
     agent.hook("UserPromptSubmit", prompt="one")
     agent.call("t1")
     (agent.project / "a").write_text("of the batch" * 1000)
-    agent.say({"n": 2, "long": "x" * 10_000})
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
+    agent.say({"n": 2, "long": "x" * 10_000, "message": {"content": [result]}})
     calls = [{"tool_name": "Bash", "tool_use_id": "t1", "tool_response": "ok"}]
     killed(agent, point, agent.json("PostToolBatch", tool_calls=calls))
     agent.say({"n": 3})

@@ -53,6 +53,9 @@ PROMPT = "prompt"
 TRIES = 8
 """How often new lines are read again because another hook has recorded some meanwhile."""
 
+RECENT_ENTRIES = 200
+"""How many recorded entries are searched for the results of a batch."""
+
 MAX_NOTE = 80
 
 MAX_HANDLED = 16
@@ -137,7 +140,9 @@ def _catch_up(session: Session, event: HookEvent) -> None:
         before = session.state.get(AGENT_SESSION, MISSING)
         known = _known(session, before) or _first(event)
         if event.id is not None and event.id in known.handled:
-            return  # recorded by a process that did not live to say so
+            # Recorded by a process that did not live to say so, nor, maybe, to end the calls.
+            _end_calls(session, event, [])
+            return
         new = _News(known, event)
         try:
             _write(session, event, before, new)
@@ -155,20 +160,35 @@ def _end_calls(session: Session, event: HookEvent, told: list[ToolUse]) -> None:
     transcript does, and may lag. So a call that neither a hook nor the transcript has ended stays
     open, and the next hook, which reads on, ends it.
     """
-    _settle(session, [one for one in told if one.error is not None], create=False)
-    has_transcript = event.transcript is not None and os.path.exists(event.transcript)
-    if event.agent == CLAUDE and has_transcript:
+    calls = list(event.calls)
+    if event.agent == CLAUDE and event.transcript and os.path.exists(event.transcript):
+        told = [*told, *_told_before(session, event, told)]
         known = {one.id for one in told}
-        late = [call for call in event.calls if call.id not in known]
-        for call in late:
-            if _status(session, call.id) is None:
+        for call in calls:
+            if call.id not in known and _status(session, call.id) is None:
                 # Its first hook was missed; without a record, the transcript could not end it.
                 with suppress(Conflict):
                     session.tools.begin(call.name, call.input, id=call.id)
-        _settle(session, [call for call in event.calls if call.id in known], create=True)
-    else:
-        _settle(session, event.calls, create=True)
+        calls = [call for call in calls if call.id in known]
+    _settle(session, [one for one in told if one.error is not None], create=False)
+    _settle(session, calls, create=True)
     _settle(session, told, create=False)
+
+
+def _told_before(session: Session, event: HookEvent, told: list[ToolUse]) -> list[ToolUse]:
+    """Return results of a batch in entries that are recorded already.
+
+    A hook that was killed may have recorded them without ending the calls.
+    """
+    known = {one.id for one in told}
+    left = {one.id for one in event.calls if one.id not in known}
+    if all(_status(session, id) in ("returned", "failed") for id in left):
+        return []
+    path = (SUBAGENTS, event.subagent) if event.subagent else (CONVERSATION,)
+    if not session.state.length(path):
+        return []
+    recorded = session.state.tail(path, RECENT_ENTRIES)
+    return [one for one in claude.tool_results(recorded) if one.id in left]
 
 
 def _known(session: Session, recorded: Any) -> AgentSession | None:
