@@ -115,3 +115,14 @@ def _run(
         capture_output=True,
         check=False,
     )
+
+
+def test_words_that_cannot_be_read_without_utf8_name_the_locale(store: Cli, place: Path) -> None:
+    plain = {"PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    words = [sys.executable, "-m", "mulligan", "checkpoint", "-m", "né"]
+    done = subprocess.run(
+        words, cwd=place, env={**os.environ, **plain}, capture_output=True, check=False
+    )
+    assert done.returncode != 0
+    assert b"LC_ALL=C.UTF-8" in done.stderr
+    assert b"string-keyed" not in done.stderr

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 
 import click
+import msgspec
 
 from mulligan.cli.context import Group, colour, debugging
 from mulligan.cli.entry import INTERRUPTED
 from mulligan.cli.render.streams import OutputFailed, wrapped
 from mulligan.cli.render.terminal import style
-from mulligan.errors import MulliganError
+from mulligan.errors import MulliganError, UnstorableValue
 from mulligan.views.failures import Failure, failure_of, failure_view
 
 INDENT = len("Error: ")
@@ -20,6 +22,8 @@ BUG = 70
 SYSTEM = 74
 CLOSED_PIPE = 141
 """The exit code that a shell reports for a program ended by SIGPIPE."""
+
+UTF8_HINT = "Use a UTF-8 locale, for example LC_ALL=C.UTF-8."
 
 SYNONYMS = {
     "--every": "--checkpoint-interval",
@@ -62,6 +66,9 @@ def report(error: BaseException, as_json: bool) -> int:
 def describe(error: BaseException) -> Failure:
     """Return what an exception means to the user."""
     name = type(error).__name__
+    if isinstance(error, UnstorableValue) and sys.getfilesystemencoding() != "utf-8":
+        # What was typed is most likely valid: without UTF-8, Python cannot read it.
+        return msgspec.structs.replace(failure_of(error), hint=UTF8_HINT)
     if isinstance(error, MulliganError):
         return failure_of(error)
     if isinstance(error, click.UsageError):
@@ -83,8 +90,7 @@ def describe(error: BaseException) -> Failure:
         )
     if isinstance(error, UnicodeEncodeError) and not error.object.isascii():
         message = f"Some text cannot be encoded here ({error.encoding}: {error.reason})."
-        hint = "Use a UTF-8 locale, for example LC_ALL=C.UTF-8."
-        return Failure(name, message, hint, USAGE)
+        return Failure(name, message, UTF8_HINT, USAGE)
     if isinstance(error, OSError):
         return Failure(name, _system_message(error), _system_hint(error), SYSTEM)
     return Failure(
