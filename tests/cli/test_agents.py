@@ -89,6 +89,7 @@ def test_a_program_that_cannot_be_run_leaves_no_checkpoint(store, place: Path, p
     failed = store("run", "--", program)
     assert failed.code == code
     assert "nothing was started" in failed.err
+    assert "Hint:" in failed.err
     assert store("log", "--json").json["entries"] == []
 
 

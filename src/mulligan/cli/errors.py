@@ -74,7 +74,8 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, click.UsageError):
         return Failure("UsageError", _usage_message(error), _usage_hint(error), USAGE)
     if isinstance(error, click.ClickException):
-        return Failure(name, error.format_message(), "", error.exit_code)
+        hint = getattr(error, "hint", "")
+        return Failure(name, error.format_message(), hint, error.exit_code)
     if isinstance(error, HalfDone):
         return Failure("Interrupted", str(error), error.hint, INTERRUPTED)
     if isinstance(error, KeyboardInterrupt | click.Abort):

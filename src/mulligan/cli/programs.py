@@ -15,12 +15,14 @@ class CommandNotFound(click.ClickException):
     """There is no such command."""
 
     exit_code = 127
+    hint = "Check its name, or give its path, such as ./agent.sh."
 
 
 class CommandNotExecutable(click.ClickException):
     """The command cannot be executed."""
 
     exit_code = 126
+    hint = "`chmod +x` makes a script executable; or name its interpreter, such as `sh agent.sh`."
 
 
 def check_program(spec: AgentSpec) -> None:
