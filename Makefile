@@ -4,6 +4,7 @@ PYTHON     ?= python3
 VENV       ?= .venv
 BENCH_VENV ?= .venv-bench
 FRAMEWORKS_VENV ?= .venv-frameworks
+LITELLM_VENV ?= .venv-litellm
 # Where the coding agents are: make test-agents AGENTS=DIR runs those of another directory.
 AGENTS     ?= .agents
 # Where Prometheus is, unless it is installed.
@@ -29,6 +30,7 @@ HARDER := tests/properties tests/crash tests/unit/workspace/test_beneath.py test
 READY       := $(VENV)/.ready
 BENCH_READY := $(BENCH_VENV)/.ready
 FRAMEWORKS_READY := $(FRAMEWORKS_VENV)/.ready
+LITELLM_READY := $(LITELLM_VENV)/.ready
 
 PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 INSTALL  = $(PIP_ENV) $(1)/bin/python -m pip install -qq
@@ -50,8 +52,9 @@ test: $(READY) ## the whole test suite
 test-agents: $(READY) $(AGENTS)/.ready ## real coding agents, installed by npm, with a model on loopback
 	@MULLIGAN_TEST_AGENTS=$(AGENTS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -rs tests/agents $(ARGS)
 
-test-frameworks: $(FRAMEWORKS_READY) $(PROMETHEUS)/.ready ## the adapters, with the real frameworks and their own suites
+test-frameworks: $(FRAMEWORKS_READY) $(LITELLM_READY) $(PROMETHEUS)/.ready ## the adapters, with the real frameworks and their own suites
 	@MULLIGAN_TEST_FRAMEWORKS=1 MULLIGAN_TEST_PROMETHEUS=$(abspath $(PROMETHEUS))/usr/bin \
+		MULLIGAN_TEST_LITELLM="$$(test -e $(LITELLM_READY) && echo $(abspath $(LITELLM_VENV))/bin/python)" \
 		$(FRAMEWORKS_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -rs tests/frameworks $(ARGS)
 
 check: $(READY) ## format, lint and types, changing nothing
@@ -82,7 +85,7 @@ crash: $(READY) ## kill, cut the power, fail system calls and damage files at ra
 	@MULLIGAN_TEST_SCALE=$(SCALE) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(HARDER)
 
 clean: ## remove everything made by make
-	@rm -rf $(VENV) $(BENCH_VENV) .agents $(FRAMEWORKS_VENV) .prometheus .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(BENCH_VENV) .agents $(FRAMEWORKS_VENV) $(LITELLM_VENV) .prometheus .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -104,6 +107,14 @@ $(FRAMEWORKS_READY): pyproject.toml constraints.txt constraints-frameworks.txt
 	@$(call INSTALL,$(FRAMEWORKS_VENV)) -c constraints.txt hatchling
 	@$(call INSTALL,$(FRAMEWORKS_VENV)) -c constraints-frameworks.txt --no-build-isolation -e '.[dev,frameworks]'
 	@touch $@
+
+# litellm needs versions that other frameworks exclude. Where it cannot be installed, its tests are
+# skipped, and say so; the next make tries again.
+$(LITELLM_READY): pyproject.toml constraints.txt constraints-litellm.txt
+	$(call make_venv,$(LITELLM_VENV))
+	@if $(call INSTALL,$(LITELLM_VENV)) -c constraints.txt hatchling && \
+		$(call INSTALL,$(LITELLM_VENV)) -c constraints-litellm.txt --no-build-isolation litellm mcp -e .; \
+		then touch $@; else echo "LITELLM COULD NOT BE INSTALLED: its tests are skipped" >&2; fi
 
 # Without a lock file, which would name hosts. Where npm or its registry is missing, the tests are
 # skipped, and say so; the next make tries again.

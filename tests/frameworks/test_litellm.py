@@ -1,7 +1,7 @@
 """The loop of the page on frameworks with the real litellm, killed while it waits for an answer.
 
 litellm does not fit into the environment of the other frameworks: it needs versions that they
-exclude. So an interpreter that has litellm and Mulligan is named by a variable.
+exclude. So ``make test-frameworks`` gives it one of its own, and a variable names its interpreter.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +24,7 @@ from tests.frameworks.test_plain_loop import LOOP
 
 PYTHON = os.environ.get("MULLIGAN_TEST_LITELLM")
 pytestmark = pytest.mark.skipif(
-    not PYTHON, reason="MULLIGAN_TEST_LITELLM names no interpreter with litellm and Mulligan"
+    not PYTHON, reason="LITELLM IS MISSING: MULLIGAN_TEST_LITELLM names no interpreter with it"
 )
 
 
@@ -94,7 +95,10 @@ def test_it_repeats_nothing_that_was_recorded(tmp_path: Path, wait: int) -> None
         env = {**os.environ, **known, "OPENAI_API_BASE": address, "PYTHONPATH": str(ROOT / "src")}
         words = [str(PYTHON), "loop.py"]
         killed = subprocess.Popen(words, cwd=tmp_path, env=env)
-        assert model.is_waiting.wait(HANG_SECONDS)
+        until = time.monotonic() + HANG_SECONDS
+        while not model.is_waiting.wait(0.1):
+            assert killed.poll() is None, "it ended before it asked"
+            assert time.monotonic() < until, "it asked nothing"
         killed.kill()
         killed.wait()
         model.go.set()
