@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from mulligan.errors import StoreClosed
 from mulligan.session.session import Session
 from mulligan.session.write.writer import Writer
 from mulligan.store import Store
+from tests.scale import times
 
 HANG_SECONDS = 60
 
@@ -726,3 +728,65 @@ def test_without_asyncio_it_says_what_is_needed() -> None:
     opening = aio.open("memory:")
     with pytest.raises(RuntimeError, match="trio"):
         opening.send(None)
+
+
+@pytest.mark.parametrize("seed", range(times(6)))
+def test_tasks_that_are_cancelled_anywhere_write_nothing_later(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there when a cancellation is seen is what stays; nothing is held afterwards."""
+    chosen, tokens, commit = Random(seed), threading.Semaphore(0), Writer.commit
+
+    def held_up(*args: Any, **kwargs: Any) -> Any:
+        assert tokens.acquire(timeout=HANG_SECONDS)  # so that a write is under way at every moment
+        return commit(*args, **kwargs)
+
+    @awaited
+    async def check() -> None:
+        store, session = await opened()
+        reader = store._sync.session("run")  # one that waits for no write of the other
+        seen: dict[str, bool] = {}
+
+        async def one(name: str, kind: str) -> None:
+            try:
+                if kind == "call":
+                    await session.state.set(("done", name), 1)
+                elif kind == "batch":
+                    async with session.batch():
+                        await session.state.set(("done", name), 0)
+                        await asyncio.sleep(0)
+                        await session.state.set(("done", name), 1)
+                else:
+                    await session.step(name, write, name)
+                seen[name] = True
+            except asyncio.CancelledError:
+                seen[name] = name in reader.state.get("done", {})
+                raise
+
+        def write(name: str) -> None:
+            session.sync.state.set(("done", name), 1)
+
+        monkeypatch.setattr(Writer, "commit", held_up)
+        kinds = ("call", "batch", "step")
+        tasks = [
+            asyncio.create_task(one(f"t{n}", chosen.choice(kinds)), name=f"t{n}") for n in range(24)
+        ]
+        for task in tasks:
+            for _ in range(chosen.randrange(4)):
+                await asyncio.to_thread(int)  # other threads get their turn, too
+            if chosen.random() < 0.7:
+                task.cancel()
+                await turns(chosen.randrange(3))
+            tokens.release()
+        tokens.release(1000)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        stored = await session.state.get("done", {})
+        assert {name: name in stored for name in seen} == seen
+        assert set(stored.values()) <= {1}
+        steps = await session.state.get("steps", {})
+        assert {key.split("/")[1].split("#")[1] for key in steps} <= {"0"}
+        await usable(session)
+        await session.close()
+        await store.close()
+
+    check()
