@@ -102,19 +102,29 @@ async def opened_in_thread(call: Callable[[], C]) -> C:
     """Open something in a thread of its own; it is closed again if that is cancelled."""
     _check_asyncio()
     with ThreadPoolExecutor(1, "mulligan-open") as executor:
-        return await _opened(executor, executor.submit(call))
+        return await _opened(executor.submit(call))
 
 
-async def _opened(executor: ThreadPoolExecutor, made: Future[C]) -> C:
+async def _opened(made: Future[C]) -> C:
     kept: list[C] = []
     try:
         return await finished(made, kept.append)
-    except asyncio.CancelledError:
-        # A handle that is lost would keep its lease until the process ends.
-        for one in kept:
-            with suppress(asyncio.CancelledError):
-                await to_end(executor.submit(one.close))
+    except asyncio.CancelledError as cancelled:
+        # A handle that is lost would keep its lease until the process ends. In a thread of its
+        # own: that of the store may have ended meanwhile.
+        with ThreadPoolExecutor(1, "mulligan-close") as executor:
+            for one in kept:
+                await _closed_again(executor.submit(one.close), cancelled)
         raise
+
+
+async def _closed_again(closed: Future[None], cancelled: asyncio.CancelledError) -> None:
+    try:
+        await to_end(closed)
+    except asyncio.CancelledError:
+        return  # the caller raises the first one
+    except Exception as failure:
+        raise cancelled from failure
 
 
 def _check_asyncio() -> None:
@@ -157,7 +167,7 @@ class Worker:
 
     async def open(self, call: Callable[[], C]) -> C:
         """Make a call that opens something; it is closed again if the caller is cancelled."""
-        return await _opened(self._executor, await self._queued(call))
+        return await _opened(await self._queued(call))
 
     async def run(
         self,

@@ -414,6 +414,23 @@ def test_a_session_whose_opening_is_cancelled_is_closed(
 
 
 @awaited
+async def test_an_opening_that_is_cancelled_while_its_store_is_closed_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = await aio.open("memory:")
+    held = Held(monkeypatch, Store, "agent", after=True)
+    opening = asyncio.create_task(store.agent("coder", session="run"))
+    await held.is_reached()
+    closing = asyncio.create_task(store.close())
+    await turns()
+    opening.cancel()
+    await turns()
+    held.go_on.set()
+    await cancelled(opening)
+    await closing
+
+
+@awaited
 async def test_a_store_whose_opening_is_cancelled_is_closed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
