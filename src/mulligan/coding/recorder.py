@@ -18,7 +18,6 @@ from a transcript is written only if the recorded progress is still the one that
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -161,7 +160,8 @@ def _end_calls(session: Session, event: HookEvent, told: list[ToolUse]) -> None:
     open, and the next hook, which reads on, ends it.
     """
     calls = list(event.calls)
-    if event.agent == CLAUDE and event.transcript and os.path.exists(event.transcript):
+    # Named, not there: at the first batch, the file may not have been written yet.
+    if event.agent == CLAUDE and event.transcript is not None:
         told = [*told, *_told_before(session, event, told)]
         known = {one.id for one in told}
         for call in calls:

@@ -140,10 +140,14 @@ def test_a_call_ends_with_its_result_or_its_error(agent: CodingAgent) -> None:
     assert (second.status, second.error) == ("failed", "Exit code 1")
 
 
+def calls_of(*ids: str) -> list[dict[str, str]]:
+    return [{"tool_name": "Bash", "tool_use_id": id} for id in ids]
+
+
 def test_a_missed_result_is_taken_from_the_batch_or_the_transcript(agent: CodingAgent) -> None:
     agent.call("t1")
     agent.call("t2")
-    agent.batch("t1")
+    agent.hook("PostToolBatch", tool_calls=calls_of("t1"), transcript_path=None)
     result = {"type": "tool_result", "tool_use_id": "t2", "content": "no", "is_error": True}
     unknown = {"type": "tool_result", "tool_use_id": "t3", "content": "of long ago"}
     agent.say({"message": {"content": [result, unknown]}})
@@ -168,7 +172,7 @@ def test_a_call_that_the_transcript_tells_of_late_is_ended_by_the_next_hook(
     agent.call("t1")
     agent.call("t2")
     agent.returned("t2")
-    agent.say({"type": "user"})
+    assert not agent.transcript.exists(), "the first entries are written late, too"
     agent.batch("t1", "t2", "t3")
     found = {call.id: call.status for call in agent.session().tools.list()}
     assert found == {"t1": "called", "t2": "returned", "t3": "called"}

@@ -65,10 +65,12 @@ def test_a_call_is_durable_before_it_runs_and_a_batch_takes_a_checkpoint(
     (known,) = agent.session().tools.list()
     assert (known.id, known.args, known.status) == ("t1", {"command": "ls"}, "called")
     (agent.project / "new").write_text("x")
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
+    agent.say({"message": {"content": [result]}})
     calls = '[{"tool_name": "Bash", "tool_input": {}, "tool_use_id": "t1", "tool_response": "ok"}]'
     hook(client, agent, "PostToolBatch", tool_calls=calls)
     (known,) = agent.session().tools.list()
-    assert known.status != "called"
+    assert (known.status, known.result) == ("returned", "ok")
     assert client.call("read_file", path="new")["content"] == "x"
 
 
