@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mulligan.cli.render.log_lines import LogRow, fitted
+from mulligan.cli.render.streams import wrap
 from mulligan.cli.render.terminal import _MARK
 from mulligan.cli.render.text import Cell
 from tests.cli.conftest import PATIENCE, Cli
@@ -102,6 +103,20 @@ def test_without_a_terminal_tables_have_80_columns_and_whole_paths(
     assert str(directory) in store("status").out
     listed = store("stores").out
     assert all(one["store"] in listed for one in store("stores", "--json").json["stores"])
+
+
+def test_a_command_is_not_broken() -> None:
+    said = "Nothing is lost, and there is a way: `mulligan resume main --from POINT`, or so."
+    assert wrap(said, 60, 2) == [
+        "Nothing is lost, and there is a way:",
+        "  `mulligan resume main --from POINT`, or so.",
+    ]
+    assert wrap("see `a command that is longer than the line`", 20, 2) == [
+        "see",
+        "  `a command that is",
+        "  longer than the",
+        "  line`",
+    ]
 
 
 def test_a_diff_in_80_columns(store: Cli, place: Path, on_terminal) -> None:

@@ -58,17 +58,29 @@ def _wrapped_line(line: str, indent: int) -> str:
 def wrap(line: str, width: int, indent: int = 0) -> list[str]:
     """Return a line in lines of a width, broken between words, the later ones indented.
 
-    Words stay whole, however long. The standard library's ``textwrap`` imports slowly.
+    Words stay whole, however long, and so do commands in backticks that fit into a line, to be
+    copied. The standard library's ``textwrap`` imports slowly.
     """
     text = line.lstrip(" ")
     lines = [line[: len(line) - len(text)]]
-    for word in text.split(" "):
+    for word in _words(text, width - indent):
         known = lines[-1]
         if known.strip() and len(known) + 1 + len(word) > width:
             lines.append(" " * indent + word)
         else:
             lines[-1] = f"{known} {word}" if known.strip() else known + word
     return lines
+
+
+def _words(text: str, width: int) -> list[str]:
+    words: list[str] = []
+    for word in text.split(" "):
+        is_inside = bool(words) and words[-1].count("`") % 2 == 1
+        if is_inside and len(words[-1]) + 1 + len(word) <= width:
+            words[-1] += f" {word}"
+        else:
+            words.append(word)
+    return words
 
 
 class OutputFailed(OSError):
