@@ -635,6 +635,7 @@ async def test_the_command_of_a_cancelled_call_is_stopped(tmp_path: Path) -> Non
         code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
         task = asyncio.create_task(session.tools.run([sys.executable, "-c", code]))
         while not (pid.exists() and pid.read_text()):
+            assert not task.done()
             assert await session.state.get("a") is None  # the session is free meanwhile
         task.cancel()
         await cancelled(task)
@@ -654,6 +655,7 @@ async def test_a_command_that_ignores_the_first_cancellation_is_killed(tmp_path:
         )
         task = asyncio.create_task(session.tools.run([sys.executable, "-c", code]))
         while not ready.exists():
+            assert not task.done()
             await session.state.get()
         task.cancel()
         await turns()
@@ -734,6 +736,33 @@ def test_a_loop_that_is_closed_with_a_block_open_leaves_it() -> None:
     async def check() -> None:
         session = await store.agent("coder", session="run")
         assert await session.state.get() == {}
+        await usable(session)
+        await session.close()
+        await store.close()
+
+    asyncio.run(check())
+
+
+def test_a_call_that_is_under_way_when_its_loop_is_closed_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The handle has no event loop of its own: the next one can use it."""
+    held = Held(monkeypatch, Writer, "commit")
+
+    async def begin() -> tuple[AsyncStore, AsyncSession, asyncio.Task[None]]:
+        store, session = await opened()
+        task = asyncio.create_task(session.state.set("a", 1))
+        await held.is_reached()
+        return store, session, task
+
+    loop = asyncio.new_event_loop()
+    store, session, task = loop.run_until_complete(begin())
+    loop.close()
+    held.go_on.set()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def check() -> None:
+        assert await session.state.get() == {"a": 1}
         await usable(session)
         await session.close()
         await store.close()
