@@ -109,23 +109,24 @@ class Segment:
     Never changed, only replaced: the next list shares those that are the same.
     """
 
-    __slots__ = ("comparable", "is_plain", "items", "objects", "size")
+    __slots__ = ("comparable", "is_flat", "items", "objects", "size")
 
     def __init__(self, objects: list[Any], items: list[Any], comparable: list[Any], size: int):
         self.objects = objects
         self.items = items
         self.comparable = comparable
         self.size = size
-        # Then Python's comparison of these items is exact; see ``comparable``.
-        self.is_plain = all(map(is_, items, comparable))
+        # Then none of these objects can change, and Python's comparison of them is exact.
+        self.is_flat = {*map(type, objects)} <= _FLAT
 
     def has_objects(self, part: list[Any]) -> bool:
         """Whether these are the same objects; some may have been changed in place since."""
         mine = self.objects
         if len(mine) != len(part) or mine[0] is not part[0] or mine[-1] is not part[-1]:
             return False
-        # For the same objects, a comparison of lists does the same as `is_`, and is quicker.
-        return _is_equal(mine, part) if self.is_plain else all(map(is_, mine, part))
+        # Not by `==` for others: an object that was changed in place, and then replaced by a copy,
+        # equals that copy, but not what was put. Only for texts is the quicker comparison as good.
+        return _is_equal(mine, part) if self.is_flat else all(map(is_, mine, part))
 
     def has_content(self, part: list[Any]) -> bool:
         """Whether these items have the same content as when they were put."""
@@ -153,6 +154,8 @@ class Segment:
         return Segment(part, items, comparables, size)
 
 
+_FLAT = {str, bytes, type(None)}
+
 _EMPTY = Segment([], [], [], 0)
 
 
@@ -171,10 +174,11 @@ class PutList:
         self.count: int = len(value)
         self.apart: list[int] = []
         before = [] if last is None else last.segments
-        closely = self._closely(len(before), 0 if last is None else last.turn)
+        segments = range((self.count + SEGMENT - 1) // SEGMENT)
+        # The last of those that are left: a list may have become shorter, too.
+        closely = self._closely(min(len(before), len(segments)), 0 if last is None else last.turn)
         self.segments: list[Segment] = [
-            self._segment(value, path, number, before, closely)
-            for number in range((self.count + SEGMENT - 1) // SEGMENT)
+            self._segment(value, path, number, before, closely) for number in segments
         ]
         self.size = sum(segment.size for segment in self.segments)
 

@@ -165,6 +165,33 @@ def test_other_objects_anywhere_in_a_long_list_are_found_at_once(
     assert session.state.get("log/3/n") is True
 
 
+def test_a_copy_in_the_place_of_an_object_that_was_changed_in_place_is_found_at_once(
+    session: Session,
+) -> None:
+    """The copy equals the remembered object as it is now, but not what was put."""
+    log = [{"content": f"message {n}"} for n in range(LONG)]
+    session.state.put("log", log)
+    for index in range(1, LONG, SEGMENT):
+        log[index]["content"] = "changed in place"
+        log[index] = dict(log[index])
+    session.state.put("log", log)
+    assert session.state.get("log") == log
+
+
+def test_a_change_in_place_among_the_last_of_a_list_that_shrank_is_found_at_once(
+    session: Session,
+) -> None:
+    log = messages(2 * LONG)
+    session.state.put("log", log)
+    session.state.put("log", log)
+    for count in (LONG + 10, LONG - SEGMENT):
+        del log[count:]
+        for index in range(count - SEGMENT, count, 7):
+            log[index]["content"] = f"changed in place at {count}"
+        session.state.put("log", log)
+        assert session.state.get("log") == log
+
+
 def test_a_long_list_that_shrank_and_grew_again(session: Session) -> None:
     log = messages(LONG)
     for count in (LONG, SEGMENT + 3, SEGMENT, 100, LONG - 1, 2 * SEGMENT):
