@@ -111,7 +111,9 @@ class OpenCodeDatabase:
             import sqlite3
         except ImportError:  # a Python that was built without it
             return None
-        with suppress(sqlite3.Error, OSError, ValueError):
+        # A look must not end the program that looks, whatever is in a row: no text, or JSON that is
+        # nested too deeply.
+        with suppress(sqlite3.Error, OSError, ValueError, TypeError, RecursionError):
             address = f"file:{quote(str(self._file))}?mode=ro"
             with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as opened:
                 opened.execute(f"PRAGMA busy_timeout = {BUSY_MS}")

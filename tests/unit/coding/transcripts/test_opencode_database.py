@@ -172,6 +172,21 @@ def test_a_database_that_is_not_understood_has_no_conversations(program: Program
     assert follower.look() == []
 
 
+@pytest.mark.parametrize("data", [None, '{"a":' + "[" * 200_000 + "]" * 200_000 + "}"])
+def test_a_row_that_cannot_be_decoded_does_not_end_the_look(program: Program, data: str | None):
+    follower = program.follower()
+    program.begin()
+    program.opened.execute("DROP TABLE part")
+    program.opened.execute(TABLES.split(";")[2].replace("data text NOT NULL", "data text"))
+    program.say("user", 1, "first")
+    program.opened.execute("UPDATE part SET data = ?", (data,))
+    assert follower.look() == []
+    program.opened.execute("DELETE FROM part")
+    program.opened.execute("DELETE FROM message")
+    program.say("user", 1, "first")
+    assert notes(follower) == [("prompt", "first")]
+
+
 def test_a_writer_that_holds_the_database_is_not_disturbed(program: Program):
     follower = program.follower()
     program.begin()
