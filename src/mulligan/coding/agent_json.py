@@ -32,3 +32,8 @@ def decode(data: bytes) -> Any:
         if whole == data:
             raise
     return msgspec.json.decode(whole)
+
+
+def whole_characters(text: str) -> str:
+    """Return a text in which half of a surrogate pair is U+FFFD, as in :func:`decode`."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mulligan.coding.agent_json import whole_characters
 from mulligan.coding.agent_session import agent_session
 from mulligan.coding.hook_input import OPENCODE, HookEvent, HookKind
 from mulligan.coding.hooks import session_of
@@ -158,7 +159,8 @@ class TranscriptFollower:
         newest = self._unrecorded(session, prompts, is_whole=new.is_whole) if prompts else None
         if newest is None:
             return self._event(found, HookKind.BATCH_END)
-        return self._event(found, HookKind.PROMPT, prompt=newest.text, prompt_id=newest.asked)
+        prompt = whole_characters(newest.text)
+        return self._event(found, HookKind.PROMPT, prompt=prompt, prompt_id=newest.asked)
 
     def _unrecorded(
         self, session: Session, prompts: Sequence[Prompt], *, is_whole: bool

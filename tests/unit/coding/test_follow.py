@@ -76,6 +76,19 @@ def test_a_prompt_becomes_a_checkpoint_with_its_lines(place: Place):
     assert found.target("1").has_files
 
 
+def test_a_prompt_that_was_cut_inside_a_character_is_recorded(place: Place):
+    follower = place.follower()
+    place.said.prompt("cut \ud83d", "t1")
+    place.write()
+    (taken,) = follower.look()
+    assert (taken.kind, taken.note) == ("prompt", "cut \ufffd")
+    (place.work / "a").write_text("after")
+    place.said.say("done")
+    place.write()
+    (taken,) = follower.look()
+    assert taken.kind == "routine"
+
+
 def test_only_the_newest_of_several_prompts_has_a_checkpoint(place: Place):
     follower = place.follower()
     place.said.prompt("first", "t1")
