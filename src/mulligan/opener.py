@@ -22,7 +22,7 @@ from mulligan.errors import (
 )
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.journal.kv import KvJournal, check_ends, check_identity, claim
-from mulligan.journal.lmdb.tables import LmdbTables
+from mulligan.journal.lmdb.tables import LmdbTables, require_file
 from mulligan.locate import registry
 from mulligan.locate.find import agree, copied, find_in
 from mulligan.locate.pointer import write_pointer
@@ -365,6 +365,10 @@ def _engine(
     if not (directory / "journal").is_dir():
         raise DamagedJournal(f"The store at {directory} has no journal.", hint=NO_JOURNAL)
     read_only = read_only or not os.access(directory, os.W_OK)
+    if not (read_only or salvage):
+        # FORMAT is written after the journal, so a missing file was lost. LMDB would make a new,
+        # empty one, which hides what happened.
+        require_file(directory / "journal")
     tables = LmdbTables(
         directory / "journal",
         read_only=read_only,

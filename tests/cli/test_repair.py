@@ -209,3 +209,15 @@ def test_a_store_inside_of_its_project_names_the_repair(cli: Cli, place: Path) -
     assert (refused.code, "its file FORMAT is missing" in refused.err) == (11, True)
     assert cli("verify", "--repair").code == 0
     assert "one" in cli("log").out
+
+
+def test_a_journal_that_is_gone_is_reported_the_same_way_until_the_repair(
+    used: Cli, place: Path
+) -> None:
+    (store_of(place) / "journal" / "data.mdb").unlink()
+    for command in ("log", "verify", "checkpoint", "log", "verify"):
+        done = used(command)
+        assert "no data.mdb" in done.out + done.err
+        assert "mulligan verify --repair" in done.out + done.err
+    assert used("verify", "--repair").code == 60  # the newest events were there alone
+    assert "one" in used("log").out

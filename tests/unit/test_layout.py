@@ -16,6 +16,7 @@ import pytest
 import mulligan
 from mulligan import layout
 from mulligan.errors import DamagedJournal, NotAStore, StoreNotFound, UnknownFormat
+from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.layout import locate
 
 ID = "0123456789abcdef" * 2
@@ -141,9 +142,11 @@ def test_a_store_whose_journal_is_gone_is_damaged_and_its_packs_stay(tmp_path: P
         store.session("s").state.set("a", "x" * 10_000)
     packs = {file: file.read_bytes() for file in (tmp_path / ".mulligan" / "packs").iterdir()}
     (tmp_path / ".mulligan" / "journal" / "data.mdb").unlink()
-    for _ in range(2):
-        with pytest.raises(DamagedJournal):
-            mulligan.open(tmp_path)
+    for read_only in (False, True, False):
+        with pytest.raises(DamagedJournal, match=r"no data\.mdb") as refused:
+            mulligan.open(tmp_path, read_only=read_only)
+        assert "mulligan verify --repair" in refused.value.hint
+    assert not (tmp_path / ".mulligan" / "journal" / "data.mdb").exists()
     shutil.rmtree(tmp_path / ".mulligan" / "journal")
     for read_only in (True, False):
         with pytest.raises(DamagedJournal, match="no journal"):
@@ -205,13 +208,25 @@ def test_a_store_that_lost_its_format_alone_is_completed(tmp_path: Path) -> None
     assert (tmp_path / ".mulligan/FORMAT").read_bytes() == format_
 
 
+def test_an_empty_journal_in_the_place_of_a_lost_one_names_the_repair(tmp_path: Path) -> None:
+    mulligan.open(tmp_path).close()
+    journal = tmp_path / ".mulligan" / "journal"
+    shutil.rmtree(journal)
+    journal.mkdir()
+    LmdbTables(journal).close()
+    with pytest.raises(DamagedJournal, match="is empty") as refused:
+        mulligan.open(tmp_path)
+    assert "mulligan verify --repair" in refused.value.hint
+
+
 def test_the_journal_of_another_store_is_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
         mulligan.open(tmp_path / name).close()
     journal = tmp_path / "one" / ".mulligan" / "journal" / "data.mdb"
     journal.write_bytes((tmp_path / "two" / ".mulligan" / "journal" / "data.mdb").read_bytes())
-    with pytest.raises(DamagedJournal, match="does not belong"):
+    with pytest.raises(DamagedJournal, match="does not belong") as refused:
         mulligan.open(tmp_path / "one")
+    assert "move it away" in refused.value.hint
 
 
 def test_of_many_makers_one_wins_and_all_agree(tmp_path: Path) -> None:

@@ -146,11 +146,17 @@ def check_identity(tables: Tables, identity: bytes) -> None:
     """
     with tables.read() as reader:
         found = reader.get("meta", STORE)
-        if found is None or opened("meta", STORE, found) != identity:
-            raise DamagedJournal(
-                "The journal does not belong to this store.",
-                hint="The objects are untouched. Put the journal back from a copy of the store.",
-            )
+    if found is None:
+        raise DamagedJournal(
+            "The journal is empty: its file was lost, and made again.",
+            hint="The objects are untouched. `mulligan verify --repair` rebuilds the journal.",
+        )
+    if opened("meta", STORE, found) != identity:
+        raise DamagedJournal(
+            "The journal does not belong to this store.",
+            hint="The objects are untouched. Put the journal back from a copy of the store, or "
+            "move it away: `mulligan verify --repair` then rebuilds it from the packs.",
+        )
 
 
 def check_ends(tables: Tables) -> None:

@@ -23,6 +23,8 @@ class Verdict(msgspec.Struct, frozen=True):
     checked: tuple[clean_close.Look, int] | None = None
 
 
+NO_FILE = Verdict({ALL_TABLES: "there is no data.mdb, or nothing in it"})
+
 IsShared = Callable[[], bool]
 """Whether another process has the journal open now."""
 
@@ -33,7 +35,7 @@ def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdic
     Processes that have it open checked it when they opened it, and may have committed any number
     of times. Beside them, it is only checked now and then: see ``shared_check``.
     """
-    nothing = Verdict({} if may_be_new else {ALL_TABLES: "there is no data.mdb, or nothing in it"})
+    nothing = Verdict({}) if may_be_new else NO_FILE
     file = directory / DATA
     try:
         # A descriptor of its own: closing it drops no lock, because LMDB's locks are on the lock

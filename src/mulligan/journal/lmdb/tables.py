@@ -13,14 +13,32 @@ import lmdb
 from mulligan.errors import ReadOnlyStore, StoreClosed
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal.lmdb.clean_close import DATA
-from mulligan.journal.lmdb.environment import Environment, OpenTables, acquire, identity, release
+from mulligan.journal.lmdb.environment import (
+    Environment,
+    OpenTables,
+    acquire,
+    damaged,
+    identity,
+    release,
+)
 from mulligan.journal.lmdb.errors import commit_failure, translated, translation
+from mulligan.journal.lmdb.examine import NO_FILE
 from mulligan.journal.protocol import Presence
 
 if TYPE_CHECKING:
     from mulligan.journal.lmdb.write_lock import LockWaitMonitor
     from mulligan.journal.lock_owner import OnWait
     from mulligan.journal.protocol import Compacted, Examined
+
+
+def require_file(directory: Path) -> None:
+    """Raise ``DamagedJournal`` if the file of an existing journal is gone or empty."""
+    try:
+        size = os.stat(directory / DATA).st_size
+    except FileNotFoundError:
+        size = 0
+    if not size:
+        raise damaged(NO_FILE.damage)
 
 
 class LmdbTables:
