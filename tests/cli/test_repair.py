@@ -65,6 +65,9 @@ def test_a_loss_is_named_by_every_command_that_meets_it(used: Cli, place: Path) 
     assert "lost file second.bin" in used("status").out
     [listed] = used("status", "--json").json["sessions"][0]["damaged"]
     assert listed["lost_files"] == ["second.bin"]
+    assert re.search(r"lost +file second\.bin\n", used("show", "two").out)
+    assert used("show", "two", "--json").json["lost"] == ["file second.bin"]
+    assert "lost" not in used("show", "one").out
     refused = used("restore", "two", "--yes")
     assert refused.code == 38
     assert "second.bin" in refused.err

@@ -272,6 +272,17 @@ class Internals:
 
         return read_losses(self._writer.document())
 
+    def lost_parts(self, point: PointLike) -> tuple[str, ...]:
+        """Return what the checkpoint at or before a point lost to damage, in words."""
+        if self._record.origin is None:
+            loss = self.losses().get(self._history.find_checkpoint(point).seq)
+            return () if loss is None else tuple(loss.parts)
+        # What a fork inherited is recorded where it was taken. It needs modules that load slowly.
+        from mulligan.session.write.damaged import loss_at
+
+        found = loss_at(self._engine, self._history.point(point))
+        return () if found is None else tuple(found[1].parts)
+
     def damaged_seqs(self) -> set[int]:
         """Return the seqs of checkpoints that lost something, on this timeline and before it."""
         from mulligan.session.write.damaged import damaged_seqs

@@ -42,6 +42,7 @@ def command(call: CliContext, point: str) -> None:
     has_acts = session.internal.has_acts
     plan = session.effects.plan(point) if has_acts else None
     record["effects"] = effect_plan_view(plan) if plan else None
+    record["lost"] = list(session.internal.lost_parts(record["checkpoint_id"]))
     warn_of_pending(session)
     if call.json:
         print_json(record)
@@ -72,6 +73,7 @@ def _print(record: dict[str, Any]) -> None:
             ("tools", _tools(record)),
             ("git head", environment["git_head"] or ""),
             ("files", _files(record["coverage"])),
+            ("lost", "; ".join(record["lost"])),
             ("outside", _outside(record["effects"])),
             ("cost", f"{record['cost']['ms']:.1f} ms, {size(record['cost']['bytes'])}"),
         ]
