@@ -137,6 +137,13 @@ def test_a_diff_in_80_columns(store: Cli, place: Path, on_terminal) -> None:
     assert str(path.relative_to(place)) in store("diff", "first", "--stat").out
 
 
+def test_in_a_pipe_no_value_of_the_status_is_without_its_header(store: Cli) -> None:
+    name = f"claude-{'0' * 36}"
+    assert store("checkpoint", "-s", name, "--create").code == 0
+    lines = store("status").out.splitlines()
+    assert [line.rstrip()[-7:] for line in lines if line[2:].startswith(name)][:1] == ["  never"]
+
+
 def test_the_status_of_many_sessions_is_short(store: Cli, process) -> None:
     failed = process("run", "-q", "-s", "failed-first", "--restart", "never", "--", "false")
     assert failed.wait(PATIENCE) == 1

@@ -220,11 +220,13 @@ def _fitted(rows: list[list[Cell]], width: int) -> list[list[Cell]]:
     def needed(last: int) -> int:
         return sum(widths[k] + len(GAP) for k in kept[:-1]) + min(widths[kept[-1]], last)
 
-    # A terminal cuts the last column, but it should show something; in a pipe it is below.
-    least = MIN_LAST_WIDTH if sys.stdout.isatty() else 0
     for i in (*reversed(empty), *map(HEADERS.index, LEAST_IMPORTANT)):
         is_rare = i in empty and HEADERS[i] in RARE
-        if i in kept and (is_rare or needed(MIN_LAST_WIDTH if i in empty else least) > width):
+        # A terminal cuts the last column, but it should show something. In a pipe it is below,
+        # without its header, which only a directory can do without.
+        is_below = HEADERS[kept[-1]] == "directory" and not sys.stdout.isatty()
+        least = 0 if is_below and i not in empty else MIN_LAST_WIDTH
+        if i in kept and (is_rare or needed(least) > width):
             kept.remove(i)
     if needed(widths[kept[-1]]) > width and not sys.stdout.isatty():
         table[0][kept[-1]] = Cell("")
