@@ -30,10 +30,11 @@ NAME = "pins"
 class _Epoch:
     """The operations that were pinned between two grace periods, in this process."""
 
-    __slots__ = ("handle", "inode", "users")
+    __slots__ = ("handle", "inode", "pid", "users")
 
     def __init__(self, handle: int = -1) -> None:
         self.handle = handle
+        self.pid = os.getpid()
         self.inode = -1 if handle < 0 else os.fstat(handle).st_ino
         self.users = 0
 
@@ -118,8 +119,10 @@ class Pins:
 
     def leave(self, epoch: _Epoch) -> None:
         """End the pin of one operation."""
-        if self._pid != os.getpid():
-            return  # a process forked meanwhile has none of the parent's pins
+        # A process forked meanwhile has none of the parent's pins, also after pins of its own: it
+        # shares the parent's lock, and would release it for the parent, too.
+        if epoch.pid != os.getpid():
+            return
         with self._lock:
             epoch.users -= 1
             if epoch.users:

@@ -167,6 +167,28 @@ def test_a_forked_process_does_not_hold_its_parents_pins(tmp_path: Path) -> None
         os.close(write)
 
 
+def test_a_forked_process_that_leaves_its_parents_pin_after_one_of_its_own_releases_nothing(
+    tmp_path: Path,
+) -> None:
+    pins = Pins(tmp_path)
+    pin = pins.pin()
+    with pin:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                with pins.pin():
+                    pass
+                pin.__exit__(None, None, None)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        period = pins.start_grace_period()
+        assert not period.is_over()
+    assert period.is_over()
+
+
 def test_a_forked_process_takes_pins_of_its_own(tmp_path: Path) -> None:
     pins = Pins(tmp_path)
     ready, go = os.pipe(), os.pipe()
