@@ -273,9 +273,12 @@ class Worker:
         try:
             await self.close(close)
         except asyncio.CancelledError:
-            if self._closed is None:
+            if self._batch is not None:
                 # Another task has a batch open. Waiting for it could be waiting for this task.
                 self._close_later = close
+            else:
+                # It has just ended, and this task was cancelled before its turn came.
+                self._start_closing(close)
             raise
 
     def _start_closing(self, close: Callable[[], None]) -> Future[None]:

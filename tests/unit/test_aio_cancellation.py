@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from functools import wraps
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ import pytest
 
 from mulligan import aio
 from mulligan.aio import AsyncSession, AsyncStore
+from mulligan.aio_worker import Worker
 from mulligan.errors import StoreClosed
 from mulligan.session.session import Session
 from mulligan.session.write.writer import Writer
@@ -490,6 +492,31 @@ async def test_a_second_close_waits_for_the_first(monkeypatch: pytest.MonkeyPatc
     assert not second.done()
     held.go_on.set()
     await asyncio.gather(first, second)
+
+
+@awaited
+async def test_a_block_that_is_cancelled_when_the_batch_of_another_has_just_ended_is_closed() -> (
+    None
+):
+    worker, closed = Worker("session"), threading.Event()
+    opened, end = asyncio.Event(), asyncio.Event()
+
+    async def batch() -> None:
+        async with worker.batch(nullcontext()):
+            opened.set()
+            await end.wait()
+        # Its turn has come, and it has not run yet.
+        leaving.cancel()
+
+    task = asyncio.create_task(batch())
+    await opened.wait()
+    leaving = asyncio.create_task(worker.leave(closed.set, None))
+    await asyncio.sleep(0)  # it waits for the batch
+    end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await task
+    assert await asyncio.to_thread(closed.wait, HANG_SECONDS / 2)
 
 
 @awaited
