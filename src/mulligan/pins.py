@@ -117,6 +117,10 @@ class Pins:
             epoch.users += 1
             return epoch
 
+    def is_known(self, epoch: _Epoch) -> bool:
+        """Whether the end of an epoch would be noticed."""
+        return epoch.handle >= 0 or self._file is None
+
     def leave(self, epoch: _Epoch) -> None:
         """End the pin of one operation."""
         # A process forked meanwhile has none of the parent's pins, also after pins of its own: it
@@ -187,7 +191,8 @@ class Pin:
     def __enter__(self) -> object:
         """Return the epoch: between two pins of the same one, no grace period has started."""
         self._epoch = self._pins.enter()
-        return self._epoch
+        # Without the file, nothing shows whether one has.
+        return self._epoch if self._pins.is_known(self._epoch) else object()
 
     def __exit__(
         self,

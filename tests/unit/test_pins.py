@@ -221,3 +221,28 @@ def pin_without_permission(place: Path) -> None:
         assert pins.is_pinned
     assert not pins.is_pinned
     assert list(place.iterdir()) == []
+
+
+def test_an_epoch_lasts_until_a_grace_period_starts(pins: Pins) -> None:
+    with pins.pin() as first, pins.pin() as nested:
+        assert nested is first
+    with pins.pin() as second:
+        assert second is first
+    pins.start_grace_period()
+    with pins.pin() as third:
+        assert third is not first
+
+
+def test_without_a_file_no_epoch_is_taken_for_another() -> None:
+    """What is remembered by the epoch of a pin would be used after its removal otherwise."""
+    with place_of_nobody() as place:
+        as_nobody(lambda: epochs_without_permission(place))
+
+
+def epochs_without_permission(place: Path) -> None:
+    place.chmod(0o500)
+    pins = Pins(place)
+    with pins.pin() as first:
+        pass
+    with pins.pin() as second:
+        assert second is not first
