@@ -43,6 +43,19 @@ def test_the_process_that_hooks_record_for_is_shown(agent: CodingAgent) -> None:
     assert (view["is_alive"], view["process_id"]) == (True, os.getpid())
 
 
+def test_a_resume_names_the_command_that_continues_the_conversation(tmp_path: Path) -> None:
+    agent = CodingAgent(tmp_path, own_process=True)
+    agent.make_store()
+    agent.transcript.write_text("")
+    agent.hook("UserPromptSubmit", prompt="Fix it")
+    agent.kill()
+    done = subprocess.run(
+        [*COMMAND[:-1], "resume"], env=agent.variables, cwd=agent.project, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"claude --resume s-1`" in done.stdout
+
+
 def test_a_hook_replies_with_a_decision(agent: CodingAgent) -> None:
     rule = '[[effects.rules]]\nname = "Bash(rm *)"\napproval = "deny"\n'
     (agent.make_store() / "config.toml").write_text(rule)

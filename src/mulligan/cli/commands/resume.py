@@ -174,7 +174,7 @@ def _resume(call: CliContext, store: Store, session: Session, choice: ResumeChoi
             raise
         click.get_current_context().exit(stopped.exit_code)  # the watcher reports it
     if outcome.run is None:
-        print_prepared(call, outcome.resumed)
+        print_prepared(call, outcome.resumed, _typed(session))
     else:
         _print_run(call, session, outcome.resumed, outcome.run)
 
@@ -194,3 +194,15 @@ def _print_run(call: CliContext, session: Session, resumed: Resumed, run: RunOut
     else:
         print_end(call, session, run)
     click.get_current_context().exit(exit_code(run))
+
+
+def _typed(session: Session) -> str | None:
+    """Return what to type to continue the conversation of a coding agent; None for others."""
+    from mulligan.coding.agent_session import agent_session
+
+    if agent_session(session) is None:
+        return None
+    from mulligan.cli.conversations import continue_command
+    from mulligan.coding.rewind.target import Conversation
+
+    return continue_command(Conversation(session))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +18,12 @@ from mulligan.cli.context import (
     force_option,
     yes_option,
 )
+from mulligan.cli.conversations import agent_folder, continue_command, typed_in
 from mulligan.cli.render.effects import refuse_left_behind
 from mulligan.cli.render.restored import exit_if_incomplete, print_problems
 from mulligan.cli.render.text import print_json
 
 if TYPE_CHECKING:
-    from mulligan.coding.agent_session import AgentSession
     from mulligan.coding.rewind.run import RewindPlan, RewindResult, What
     from mulligan.coding.rewind.target import Conversation
     from mulligan.coding.transcripts.transcript_format import AgentFolder
@@ -162,7 +161,7 @@ def _rewind(
     if call.json:
         print_json(rewind_view(plan, typed, done))
     else:
-        print_rewound(call, done, typed, _other_branch(found))
+        print_rewound(call, done, typed, continue_command(found))
     problems = done.restored.problems if done.restored else ()
     print_problems(call, problems)
     exit_if_incomplete(problems)
@@ -186,7 +185,7 @@ def _undo(call: CliContext, named: str | None) -> None:
     session = call.open_session(files=True, store=store)
     with call.working():
         done = undo_rewind(session, made)
-    typed = _other_branch(None if agent_session(session) is None else Conversation(session))
+    typed = continue_command(None if agent_session(session) is None else Conversation(session))
     if call.json:
         print_json(undone_view(made.name, known, typed, done))
     else:
@@ -213,19 +212,11 @@ def _planned(
 
     from mulligan.coding.rewind.run import RewindOptions, plan_rewind
 
-    folder = _folder(found.agent)
+    folder = agent_folder(found.agent)
     # Without `..` in it, for the messages; links stay as they are named.
     to_directory = None if fork is None else Path(os.path.abspath(fork))
     options = RewindOptions(what, call.directory, folder, to_directory)
     return folder, plan_rewind(found, to, options, lambda: str(uuid4()))
-
-
-def _folder(agent: AgentSession) -> AgentFolder | None:
-    """Return where the agent keeps its transcripts; None if they are not understood."""
-    from mulligan.coding.transcripts.transcript_formats import FORMATS
-
-    format = FORMATS.get(agent.agent)
-    return None if format is None else format.folder(agent.transcript, os.environ)
 
 
 def _command(plan: RewindPlan, folder: AgentFolder | None) -> str | None:
@@ -233,26 +224,7 @@ def _command(plan: RewindPlan, folder: AgentFolder | None) -> str | None:
     if plan.entries is None or folder is None:
         return None
     typed = folder.resume_command(plan.id, plan.transcript, is_new=not plan.entries)
-    return _typed_in(plan.start, typed)
-
-
-def _other_branch(found: Conversation | None) -> str | None:
-    """Return what to type to continue the session that was left."""
-    folder = None if found is None else _folder(found.agent)
-    if found is None or folder is None:
-        return None
-    agent = found.agent
-    if agent.transcript is not None and not os.path.exists(agent.transcript):
-        # Some agents delete conversations by themselves; the store has them.
-        return f"mulligan rewind {shlex.quote(agent.id)} --to @latest --chat"
-    # Not the directory that it was in last: the agent looks for its sessions by the first one.
-    return _typed_in(found.started_in, folder.resume_command(agent.id, None, is_new=False))
-
-
-def _typed_in(start: Path, command: str) -> str:
-    """Return a command with the change to the directory in which it is typed."""
-    is_here = Path(os.path.realpath(start)) == Path.cwd()
-    return command if is_here else f"cd {shlex.quote(str(start))} && {command}"
+    return typed_in(plan.start, typed)
 
 
 def _print_dry_run(call: CliContext, view: dict[str, object]) -> None:

@@ -61,8 +61,11 @@ def print_dry(plan: ResumePlan) -> None:
     click.echo("Nothing was done: this was a dry run.")
 
 
-def print_prepared(call: CliContext, resumed: Resumed) -> None:
-    """Print what was done for agents without a supervisor, and what is left to do."""
+def print_prepared(call: CliContext, resumed: Resumed, typed: str | None) -> None:
+    """Print what was done for agents without a supervisor, and what is left to do.
+
+    ``typed`` continues the conversation of a coding agent.
+    """
     if call.json:
         print_json(resume_view(resumed.plan, resumed))
     elif call.quiet:
@@ -71,8 +74,9 @@ def print_prepared(call: CliContext, resumed: Resumed) -> None:
         kept = Cell(resumed.checkpoint.id[:SHORT_ID], "yellow").styled()
         click.echo(f"Everything is ready; what the crash left is in the checkpoint {kept}.")
         for agent in agents_to_start(resumed.plan):
-            click.echo(clean(f"Start {agent.name} again{_how(agent)}."))
-        click.echo("`mulligan run -- CMD` starts it again by itself next time.")
+            click.echo(clean(f"Start {agent.name} again{_how(agent, typed)}."))
+        if typed is None:
+            click.echo("`mulligan run -- CMD` starts it again by itself next time.")
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -190,11 +194,13 @@ def _agent_row(agent: LostAgent) -> list[Cell]:
     ]
 
 
-def _how(agent: LostAgent) -> str:
-    """Return how an agent was started, as far as known."""
+def _how(agent: LostAgent, typed: str | None) -> str:
+    """Return how to start an agent, as far as known."""
     import shlex
 
     where = f" in {agent.directory}" if agent.directory else ""
+    if typed is not None:
+        return f": `{typed}`"  # with its directory, if that is another one
     command = f": {shlex.join(agent.command)}" if agent.command else " as you started it before"
     return f"{where}{command}"
 
