@@ -10,7 +10,7 @@ import pytest
 from mulligan.cli.render.log_lines import LogRow, fitted
 from mulligan.cli.render.streams import wrap
 from mulligan.cli.render.terminal import _MARK
-from mulligan.cli.render.text import Cell
+from mulligan.cli.render.text import Cell, shorten
 from tests.cli.conftest import PATIENCE, Cli
 
 LABEL = "tests-green-after-the-refactoring-of-the-login"
@@ -36,6 +36,11 @@ def test_lines_fit_and_labels_are_whole(width: int, label: str, note: str) -> No
     assert label in "\n".join(lines)
     assert note[:8] in "\n".join(lines)
     assert "2026-11-15 10:00" in lines[0]
+
+
+def test_text_that_is_cut_twice_has_one_ellipsis() -> None:
+    assert shorten(f"a={shorten('long value', 5)}  b=1", 8) == "a=long…"
+    assert shorten("a=long…", 7) == "a=long…"
 
 
 def test_a_label_that_is_wider_than_the_terminal_is_not_cut() -> None:

@@ -58,7 +58,8 @@ def print_json(value: Any, indent: int | None = 2) -> None:
 
 def shorten(text: str, limit: int = SHORT_VALUE) -> str:
     """Return text of at most ``limit`` characters, with an ellipsis where it was cut."""
-    return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
+    # What is left may end with the ellipsis of a part that was cut before.
+    return text if len(text) <= limit else text[: max(limit - 1, 0)].rstrip("…") + "…"
 
 
 def short(value: Any, limit: int = SHORT_VALUE) -> str:
