@@ -24,8 +24,10 @@ class Originals:
         """Return the path of an original, in a directory that exists."""
         path = self.directory / name
         for made in reversed((path.parent, *path.parent.parents)):
-            if made.is_relative_to(self._store):  # parents get no mode from ``mkdir``
-                made.mkdir(mode=0o700, exist_ok=True)
+            if made.is_relative_to(self._store) and not made.is_dir():
+                made.mkdir(mode=0o700)  # one by one: parents get no mode from ``mkdir``
+                # Each name on the way must be durable before the store forgets the original.
+                layout.sync_directory(made.parent)
         self.is_empty = False
         return path
 
