@@ -16,6 +16,7 @@ import mulligan
 from mulligan.failpoints import Failpoint
 from mulligan.testing.stores import open_store
 from mulligan.workspace.restore.swap import Swap
+from tests.damage import flip_object
 from tests.stores import store_of
 
 Look = dict[str, tuple[int, int, bytes]]
@@ -431,6 +432,18 @@ class TestRestore:
         assert "  run.sh: " in failed.err
         assert "safety checkpoint" in failed.out
         assert (place / "src/app.py").read_text() == "print('hello')\n"
+
+    def test_of_content_that_is_damaged_names_the_repair(self, project, place: Path):
+        content = os.urandom(50_000)
+        (place / "large.bin").write_bytes(content)
+        project("checkpoint", "--label", "large")
+        (place / "large.bin").unlink()
+        with open_store(store_of(place), create=False) as store:
+            flip_object(store._engine, content)
+        failed = project("restore", "large")
+        assert failed.code == 83
+        assert "  large.bin: " in failed.err
+        assert "`mulligan verify --repair`" in failed.err
 
     def test_over_a_database_in_use_says_to_end_the_program(self, project, place: Path):
         (store_of(place) / "config.toml").write_text('[workspace.snapshot]\nsqlite = ["*.db"]\n')

@@ -31,7 +31,9 @@ def test_init_again_changes_nothing_and_says_so(store):
 
 
 def test_init_makes_the_directory_it_is_given(cli, place: Path):
-    assert cli("init", "deeper").code == 0
+    made = cli("init", "deeper")
+    assert made.code == 0
+    assert f"There was no directory {place / 'deeper'}; it was made." in made.err
     assert (store_of(place / "deeper") / "FORMAT").is_file()
 
 

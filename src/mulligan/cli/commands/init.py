@@ -48,14 +48,15 @@ def command(call: CliContext, directory: str | None, inside: bool, adopt: Path |
     store is DIR/.mulligan, for sandboxes that see nothing else.
 
     Checkpoints will hold the files of DIR, so DIR should be the directory of one project; the home
-    directory and / are refused without --force. It is safe to run this again: an existing store
-    stays unchanged.
+    directory and / are refused without --force. A missing DIR is made, but not its parents. It is
+    safe to run this again: an existing store stays unchanged.
     """
     from mulligan.make_store import adopt_store, make_store
 
     if inside and adopt:
         raise click.UsageError("--inside and --adopt exclude each other.")
     root = _root(directory or call.store or ".")
+    is_made = not root.exists()
     shared: dict[str, Any] = {"session": call.session, "actor": ACTOR, "force": call.force}
     if adopt is not None:
         made, said = adopt_store(root, adopt, os.environ, **shared), _ADOPTED
@@ -68,6 +69,8 @@ def command(call: CliContext, directory: str | None, inside: bool, adopt: Path |
     if call.json:
         print_json(made_store_view(made.store, root, made.sessions, created=made.is_new))
     elif not call.quiet:
+        if is_made:
+            click.echo(clean(f"There was no directory {root}; it was made."), err=True)
         click.echo(clean(f"{said} {made.store}"))
         click.echo("`mulligan checkpoint` takes a checkpoint; `mulligan log` lists them.")
         _tell_more(made, inside=inside)

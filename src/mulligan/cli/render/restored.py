@@ -87,6 +87,8 @@ def _advice(problems: Sequence[Problem]) -> str:
 
     if any(problem.detail.startswith(TOO_MANY_FILES) for problem in problems):
         return "Allow more open files with `ulimit -n 1024`"
+    if any(" is damaged: " in problem.detail for problem in problems):
+        return "Repair the store with `mulligan verify --repair`"
     if any("cannot be read" in problem.detail for problem in problems):
         return "Make these readable and writable"
     if any(IN_USE in problem.detail for problem in problems):
