@@ -52,8 +52,7 @@ class Document:
         """Return the frozen value at a path, or ``MISSING``."""
         value = self.root
         for part in path:
-            node = nodes.resolve(value, self._load)
-            value = self._child(node, part)
+            value = self._child(nodes.resolve(value, self._load), part)
             if value is MISSING:
                 return MISSING
         return value
@@ -125,6 +124,8 @@ class Document:
             return codec.plain_decoder(self._load_bytes)(codec.encode(value))
 
     def _child(self, node: Any, part: str | int) -> Any:
+        if type(node) is dict:
+            return node.get(part, MISSING)  # the most frequent case; no key is a number
         if nodes.is_map(node):
             return nodes.map_get(node, part, MISSING, self._load) if type(part) is str else MISSING
         if nodes.is_list(node):

@@ -33,6 +33,11 @@ MAX_TRIE = 1_024
 
 Load = Callable[[Ref], Any]
 
+# Tuples: a union of types would be built again at every call, of which a write makes hundreds.
+_LISTS = (list, ListBranch)
+_MAPS = (dict, MapBranch, OrderedBranch)
+_BRANCHES = (ListBranch, MapBranch, OrderedBranch)
+
 
 def references(value: Any) -> Iterator[Digest]:
     """Yield the digests that a frozen value refers to, without loading its objects."""
@@ -44,7 +49,7 @@ def references(value: Any) -> Iterator[Digest]:
     elif isinstance(value, list):
         for item in value:
             yield from references(item)
-    elif isinstance(value, ListBranch | MapBranch | OrderedBranch):
+    elif isinstance(value, _BRANCHES):
         yield from references(value.slots)
 
 
@@ -55,17 +60,17 @@ def resolve(value: Any, load: Load) -> Any:
 
 def is_list(node: Any) -> bool:
     """Whether the resolved node is a list."""
-    return isinstance(node, list | ListBranch)
+    return isinstance(node, _LISTS)
 
 
 def is_map(node: Any) -> bool:
     """Whether the resolved node is a dict."""
-    return isinstance(node, dict | MapBranch | OrderedBranch)
+    return isinstance(node, _MAPS)
 
 
 def size(node: Any) -> int:
     """Return the number of items or entries of a resolved container."""
-    return node.count if isinstance(node, ListBranch | MapBranch | OrderedBranch) else len(node)
+    return node.count if isinstance(node, _BRANCHES) else len(node)
 
 
 # --- lists -----------------------------------------------------------------------------------
@@ -214,6 +219,8 @@ def map_get(node: Any, key: str, default: Any, load: Load) -> Any:
 def map_set(node: Any, key: str, value: Any, load: Load) -> Any:
     """Return the dict with one entry set."""
     node = resolve(node, load)
+    if type(node) is dict and (len(node) < FAN or key in node):
+        return {**node, key: value}  # the most frequent case, without a look at the others
     if isinstance(node, OrderedBranch):
         return ordered.put(node, key, value, load)
     found = trie_set(node, key, value, load)
