@@ -44,6 +44,12 @@ TARGETS = (
         at_most=3.0,
         unit="×",
     ),
+    Target(
+        "save/delta",
+        "saving a step, writes and put, beside the SQLite saver with DeltaChannel, by the clock",
+        at_most=3.0,
+        unit="×",
+    ),
     Target("store/messages", "the store beside the messages", at_most=4.0, unit="×"),
     Target("get/sqlite", "get_state beside the SQLite saver's", at_most=1.0, unit="×"),
     Target("sqlite/list", "listing of the SQLite saver beside ours", at_least=5.0, unit="×"),
@@ -55,12 +61,14 @@ CONFIG: Any = {"configurable": {"thread_id": "bench"}}
 class Measured(NamedTuple):
     """What one saver cost: seconds of processor for each put and call, and bytes on disk.
 
-    ``step`` is what a step of the graph takes by the clock, put and writes included.
+    ``saves`` is how long the saver was at work for each step, by the clock: the put and the writes
+    before it. ``step`` is what a whole step of the graph takes by the clock.
     """
 
     puts: list[float]
     put_wall: list[float]
     writes: list[float]
+    saves: list[float]
     step: float
     get: float
     listing: float
@@ -102,6 +110,7 @@ def _rows(found: dict[str, Measured], raw: int) -> list[Row]:
             "last 50": _last(one.puts) * MILLISECONDS,
             "put by the clock": _last(one.put_wall) * MILLISECONDS,
             "put_writes": _last(one.writes) * MILLISECONDS,
+            "both by the clock": _last(one.saves) * MILLISECONDS,
             "step by the clock": one.step * MILLISECONDS,
             "get_state": one.get * MILLISECONDS,
             "listing s": one.listing,
@@ -118,6 +127,7 @@ def _measures(found: dict[str, Measured], raw: int) -> dict[str, float]:
         "flat": _last(ours.puts) / _first(ours.puts),
         "sqlite/put": _last(sqlite.puts) / _last(ours.puts),
         "put/delta": _last(ours.put_wall) / _last(delta.put_wall),
+        "save/delta": _last(ours.saves) / _last(delta.saves),
         "store/messages": ours.bytes / raw,
         "get/sqlite": ours.get / sqlite.get,
         "sqlite/list": sqlite.listing / ours.listing,
@@ -203,8 +213,8 @@ class Run:
 
     def __init__(self, opened: _Saver, texts: list[str], *, delta: bool) -> None:
         self._opened, self._count = opened, len(texts)
-        self._puts, self._put_wall = _timed(opened.saver, "put")
-        self._writes, _ = _timed(opened.saver, "put_writes")
+        self._puts, self._put_calls = _timed(opened.saver, "put")
+        self._writes, self._write_calls = _timed(opened.saver, "put_writes")
         self._graph = _graph(texts, opened.saver, self._next_step, delta=delta)
         self._turns: Turns | None = None
         self._steps: list[float] = []
@@ -241,7 +251,9 @@ class Run:
         self._opened.close()
         # The first one includes everything before the first step.
         step = sum(self._steps[1:]) / len(self._steps[1:])
-        return Measured(self._puts, self._put_wall, self._writes, step, get, listing, size)
+        put_wall = [ended - started for started, ended in self._put_calls]
+        saves = _saves(self._put_calls, self._write_calls)
+        return Measured(self._puts, put_wall, self._writes, saves, step, get, listing, size)
 
 
 COMMITS = 300
@@ -291,9 +303,25 @@ def _sqlite_commit(file: Path) -> Callable[[int], None]:
     return commit
 
 
-def _timed(saver: Any, name: str) -> tuple[list[float], list[float]]:
-    """Let a method of a saver note the seconds of processor and of the clock that it takes."""
-    call, processor, wall = getattr(saver, name), list[float](), list[float]()
+_Call = tuple[float, float]
+"""When a call started and when it ended, by the clock."""
+
+
+def _saves(puts: list[_Call], writes: list[_Call]) -> list[float]:
+    """Return how long a saver was at work for each put: in it, or in the writes before it."""
+    seconds, left = [], sorted(writes)
+    for started, ended in puts:
+        before = [one for one in left if one[0] < ended]
+        del left[: len(before)]
+        # Calls that overlap are waited for once.
+        first = sum(min(stop, started) - min(start, started) for start, stop in before)
+        seconds.append(first + ended - started)
+    return seconds
+
+
+def _timed(saver: Any, name: str) -> tuple[list[float], list[_Call]]:
+    """Let a method of a saver note its seconds of processor, and when it was called."""
+    call, processor, calls = getattr(saver, name), list[float](), list[_Call]()
 
     def noting(*args: Any, **kwargs: Any) -> Any:
         started, clock = time.thread_time(), time.perf_counter()
@@ -301,10 +329,10 @@ def _timed(saver: Any, name: str) -> tuple[list[float], list[float]]:
             return call(*args, **kwargs)
         finally:
             processor.append(time.thread_time() - started)
-            wall.append(time.perf_counter() - clock)
+            calls.append((clock, time.perf_counter()))
 
     setattr(saver, name, noting)
-    return processor, wall
+    return processor, calls
 
 
 def _spent(call: Callable[[], int], *, expected: int) -> float:
