@@ -11,36 +11,18 @@ import pytest
 from mulligan import Session, StateView, Store
 from mulligan.document.history import KEYFRAME_EVERY
 from mulligan.errors import InvalidPath, PointFolded, UnknownSession
-from mulligan.journal import chain
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import PurgeTarget, run_purge
 from mulligan.upkeep.space.fold import fold_session
 from mulligan.upkeep.space.reclaim_space import reclaim
+from tests.decoded import DecodedEvents
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(tmp_path / "store") as opened:
         yield opened
-
-
-class Counter:
-    """Counts the events that are decoded."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.events = 0
-        self._read = chain.read_record
-        patch.setattr(chain, "read_record", self._counted)
-
-    def _counted(self, *arguments: Any) -> Any:
-        self.events += 1
-        return self._read(*arguments)
-
-    def during(self, work: Any) -> int:
-        before = self.events
-        work()
-        return self.events - before
 
 
 def play(session: Session, steps: int, kind: str = "routine") -> list[int]:
@@ -101,7 +83,7 @@ def test_a_long_walk_reads_each_event_a_few_times_only(
     session = store.session("run")
     steps = KEYFRAME_EVERY + 100
     play(session, steps)
-    fresh, counter = store.session("run"), Counter(monkeypatch)
+    fresh, counter = store.session("run"), DecodedEvents(monkeypatch)
     head = session.head.seq
     read = counter.during(lambda: [view.length("log") for _, view in fresh.checkpoints.walk()])
     # One replay of all events, and each checkpoint's own event for its record.
@@ -111,7 +93,7 @@ def test_a_long_walk_reads_each_event_a_few_times_only(
 def test_it_is_read_as_far_as_it_is_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     session = store.session("run")
     play(session, KEYFRAME_EVERY + 200)
-    fresh, counter = store.session("run"), Counter(monkeypatch)
+    fresh, counter = store.session("run"), DecodedEvents(monkeypatch)
     assert counter.during(lambda: next(fresh.checkpoints.walk())) <= 2 * KEYFRAME_EVERY
     assert counter.during(lambda: list(fresh.checkpoints.walk(limit=10))) <= 2 * KEYFRAME_EVERY
 
@@ -122,7 +104,7 @@ def test_points_near_each_other_are_not_each_replayed(
 ) -> None:
     session = store.session("run")
     seqs = play(session, KEYFRAME_EVERY)[100:200]
-    fresh, counter = store.session("run"), Counter(monkeypatch)
+    fresh, counter = store.session("run"), DecodedEvents(monkeypatch)
     order = seqs[::-1] if backwards else seqs
     read = counter.during(lambda: [fresh.state.at(seq).get("log/-1") for seq in order])
     assert read <= 3 * KEYFRAME_EVERY
@@ -137,7 +119,7 @@ def test_points_between_checkpoints_profit_as_well(
     session = store.session("run")
     for number in range(KEYFRAME_EVERY - 10):
         session.state.append("log", number)
-    fresh, counter = store.session("run"), Counter(monkeypatch)
+    fresh, counter = store.session("run"), DecodedEvents(monkeypatch)
     seqs = range(KEYFRAME_EVERY - 20, KEYFRAME_EVERY - 120, -1)
     read = counter.during(lambda: [fresh.state.at(seq).get("log/-1") for seq in seqs])
     assert read <= 64 * len(seqs)  # and not nearly 512 each

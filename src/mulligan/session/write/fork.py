@@ -9,7 +9,9 @@ world: the fork knows those of its parent as they are when it is made.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,9 @@ from mulligan.timeline.sessions import known_session
 from mulligan.workspace.entries import to_name
 
 INHERITED = "marks.inherited"
+
+DocumentAt = Callable[[int, int], Document]
+"""Returns the document of a session, by its number, as of a seq."""
 
 
 def make_fork(
@@ -71,11 +76,12 @@ def make_fork(
         chosen = name or free_name(txn, place.session)
         record = txn.create(chosen, now, ForkOrigin(parent.number, place.seq), key)
         new_events = [_forked(place, chosen, directory, token, key)]
+        at = _documents(engine, txn, by)
         # Read in the transaction: a mark that is made at the same time is either copied, or later
         # than the fork.
-        if marks := _later_marks(engine, txn, parent.number, place.seq):
+        if marks := _later_marks(txn, parent.number, place.seq, at):
             new_events.append(new_event(event_change(INHERITED, control=marks), put))
-        if effects := _inherited_effects(engine, txn, parent, by, place.seq):
+        if effects := _inherited_effects(txn, parent, by, place.seq, at):
             new_events.append(new_event(effects, put))
         txn.append(record.number, new_events, actor=actor, epoch=0, time=now)
     return record
@@ -101,34 +107,38 @@ def _forked(
     return small_event(FORKED, payload)
 
 
-def _later_marks(engine: Engine, txn: Txn, number: int, seq: int) -> list[list[Any]]:
+def _documents(engine: Engine, view: View, by: Writer | None) -> DocumentAt:
+    """Return the function that gives a session's document as of a seq.
+
+    A writer keeps the newest one and others; without a writer, or where it has none, up to 512
+    events are replayed, while all other writers wait for the lock.
+    """
+    if by is not None:
+        return partial(by.document_at, view)
+    return lambda number, seq: document_at(view, number, seq, engine.load)
+
+
+def _later_marks(txn: Txn, number: int, seq: int, at: DocumentAt) -> list[list[Any]]:
     """Return the parent's present marks of checkpoints up to ``seq`` that were not made by then."""
     head = txn.head(number).seq
     if head == seq:
         return []
-    now = _marks(document_at(txn, number, head, engine.load))
+    now = _marks(at(number, head))
     if not now:
         return []
-    then = _marks(document_at(txn, number, seq, engine.load))
+    then = _marks(at(number, seq))
     new = {name: mark for name, mark in now.items() if not same(then.get(name, MISSING), mark)}
     shared = {identity for _, identity in txn.checkpoints(number, 1, seq)} if new else set()
     return [[["marks", name], mark] for name, mark in new.items() if name in shared]
 
 
 def _inherited_effects(
-    engine: Engine, txn: Txn, parent: SessionRecord, by: Writer | None, seq: int
+    txn: Txn, parent: SessionRecord, by: Writer | None, seq: int, at: DocumentAt
 ) -> Change | None:
     """Return the event that tells the fork what was done outside, also after ``seq``.
 
     That is what its parent did, and the session that is forked, if that descends from the parent.
     """
-
-    def at(number: int, seq: int) -> Document:
-        # A writer has the newest document at hand; without one, it is replayed.
-        if by is not None:
-            return by.document_at(txn, number, seq)
-        return document_at(txn, number, seq, engine.load)
-
     known: dict[str, Any] = {}
     own = by is not None and _descends(txn, by.record, parent)
     for record in (parent, *([by.record] if by is not None and own else [])):
