@@ -99,9 +99,7 @@ def _problem(name: str) -> str | None:
         return "has a space at an end"
     if name[0] in "@#-":
         return f"starts with {name[0]!r}"
-    for character in name:
-        if character in ":~":
-            return f"contains {character!r}"
-        if not character.isprintable():
-            return f"contains the character {character!r}"
-    return None
+    if name.isprintable() and ":" not in name and "~" not in name:
+        return None
+    wrong = next(c for c in name if c in ":~" or not c.isprintable())
+    return f"contains {'' if wrong in ':~' else 'the character '}{wrong!r}"

@@ -116,6 +116,29 @@ class Work:
         return [event for event in events if event.seq in self.labels] if self.labels else []
 
 
+class Alone:
+    """A write of several steps; a class, because generators are slower."""
+
+    __slots__ = ("_guard", "_refuse_batch")
+
+    def __init__(self, guard: threading.Condition, refuse_batch: Callable[[], None]) -> None:
+        self._guard = guard
+        self._refuse_batch = refuse_batch
+
+    def __enter__(self) -> None:
+        self._guard.acquire()
+        try:
+            # Under the lock: it waits for the end of another thread's batch, and none may begin
+            # after that.
+            self._refuse_batch()
+        except BaseException:
+            self._guard.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._guard.release()
+
+
 class Writer:
     """Writes the events of one actor of a session."""
 
@@ -156,12 +179,9 @@ class Writer:
         """Keep other threads of this handle out while the caller reads in several steps."""
         return self._guard()
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> Alone:
         """Lock the handle for a write of several steps; refused inside a batch."""
-        with self._guard_to_write():
-            self._refuse_batch()
-            yield
+        return Alone(self._guard_to_write(), self._refuse_batch)
 
     def _guard(self) -> threading.Condition:
         """Return the lock of this process; a copy inherited by a fork may be held forever."""
