@@ -128,6 +128,9 @@ def judge(targets: Sequence[Target], measures: Mapping[str, float]) -> list[Verd
 def main(*benchmarks: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run benchmarks from the command line; 1 when ``--check`` finds a target missed."""
     options = _parse(benchmarks, argv)
+    # Installed packages have their bytecode. Containers often turn that off, and then every process
+    # that is measured compiles what it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     console = _console()
     console.print(Text(describe_machine(), style="dim"))
     records, missed = [], []

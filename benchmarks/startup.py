@@ -148,13 +148,9 @@ def _in_turns(
 
 def _spent(command: Command, directory: Path) -> Spent:
     """Return what a process takes, with those it waits for."""
-    # Installed packages have their bytecode; a variable of a container must not take it away.
-    variables = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
     quiet = subprocess.DEVNULL
     start = perf_counter()
-    process = subprocess.Popen(
-        command, cwd=directory, env=variables, stdin=quiet, stdout=quiet, stderr=quiet
-    )
+    process = subprocess.Popen(command, cwd=directory, stdin=quiet, stdout=quiet, stderr=quiet)
     _, status, usage = os.wait4(process.pid, 0)
     wall = perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -36,7 +36,6 @@ from mulligan.session.names import MAX_NAME
 from mulligan.session.write.ledger import inherited_change, ledger_of
 from mulligan.session.write.writer import Writer
 from mulligan.timeline.sessions import known_session
-from mulligan.workspace.entries import to_name
 
 INHERITED = "marks.inherited"
 
@@ -103,6 +102,8 @@ def _forked(
     if key is not None:
         payload["key"] = key
     if directory is not None:
+        from mulligan.workspace.entries import to_name  # most forks have no files of their own
+
         payload |= {"workspace": to_name(os.fsencode(directory)), "draft": token}
     return small_event(FORKED, payload)
 
