@@ -231,6 +231,22 @@ def test_hooks_of_a_user_make_a_store_for_each_project(
     assert claude.notes() == ""
 
 
+def test_a_server_that_a_shell_starts_writes_for_the_agent(
+    claude: ClaudeCode, model: ModelServer
+) -> None:
+    claude.add_server()
+    config = claude.home / ".claude.json"
+    known = json.loads(config.read_text())
+    command = f"{Path(sys.executable).with_name('mulligan')} mcp; true"
+    server = {"type": "stdio", "command": "sh", "args": ["-c", command], "env": {}}
+    known["projects"][str(claude.project)]["mcpServers"]["mulligan"] = server
+    config.write_text(json.dumps(known))
+    claude.install()
+    claude.run(model.prompt("shell", [shell("echo 1 > one")], [text("done")]))
+    assert {c.actor for c in claude.session().checkpoints()} == {"claude"}
+    assert claude.notes() == ""
+
+
 def test_hooks_through_the_mcp_server(claude: ClaudeCode, model: ModelServer) -> None:
     claude.add_server()
     claude.install()

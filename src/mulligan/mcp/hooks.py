@@ -42,8 +42,9 @@ class ClaudeHook:
 
     def __init__(self, variables: Mapping[str, str], parent: int) -> None:
         """Use the variables of the environment; ``parent`` is the process of the agent."""
-        # Claude Code names its process to commands alone, and it starts its servers itself.
-        self._runner = HookRunner({claude.PROCESS: str(parent), **variables}, stays=True)
+        # Claude Code names its process to commands alone, and it starts its servers itself. Where
+        # the variable is set, it names another agent, in which this one was started as a command.
+        self._runner = HookRunner({**variables, claude.PROCESS: str(parent)}, stays=True)
 
     def handle(self, arguments: dict[str, Any]) -> HookReply:
         """Record an event, and return the reply for the agent."""

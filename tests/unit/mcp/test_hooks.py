@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,18 @@ def test_files_are_restored_by_a_plan_although_hooks_record_the_calls(
     done = client.call("restore", plan_id=plan)
     assert done["problems"] == []
     assert (agent.project / "a").read_text() == "1"
+
+
+def test_an_agent_that_runs_in_another_one_is_not_taken_for_that(agent: CodingAgent) -> None:
+    """Its server has the variables of its agent, and so that of the outer one."""
+    variables = {**agent.variables, "CLAUDE_PID": str(os.getppid())}
+    hook = ClaudeHook(variables, os.getpid())
+    given = {"hook_event_name": "UserPromptSubmit", "session_id": agent.id}
+    hook.handle({**given, "cwd": str(agent.project), "prompt": "Fix it"})
+    lease = agent.session().internal.lease_of("claude")
+    hook.close()
+    assert lease is not None
+    assert lease.holder.process == os.getpid()
 
 
 def test_restores_beside_hooks_lose_nothing_and_end(client: Connection, agent: CodingAgent) -> None:

@@ -36,6 +36,7 @@ def command(call: CliContext, directory: Path | None) -> None:
     from importlib.metadata import version
 
     from mulligan.cli.find_store import state_home
+    from mulligan.coding.agent_process import agent_above
     from mulligan.mcp.hooks import SESSION, ClaudeHook, conversation
     from mulligan.mcp.messages import Lines, Output
     from mulligan.mcp.project import Settings
@@ -56,7 +57,9 @@ def command(call: CliContext, directory: Path | None) -> None:
     output = Output(_take_stdout())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
-    hook = ClaudeHook(variables, os.getppid())
+    # The command that starts the server may be run by a shell.
+    agent = agent_above() or os.getppid()
+    hook = ClaudeHook(variables, agent)
     Server(settings, output, version("mulligan"), hook).run(Lines(0))
 
 
