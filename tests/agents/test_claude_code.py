@@ -231,6 +231,20 @@ def test_hooks_of_a_user_make_a_store_for_each_project(
     assert claude.notes() == ""
 
 
+def test_hooks_of_a_user_and_of_a_project_record_once(
+    claude: ClaudeCode, model: ModelServer
+) -> None:
+    claude.install()
+    claude.install("--user")
+    prompt = model.prompt("both", [shell("echo 1 > one")], [text("done")])
+    claude.run(prompt)
+    (id,) = claude.ids()
+    claude.run(prompt, "--resume", id)  # the same text is another prompt
+    batches = [(kind, prompt) for prompt in range(2) for kind in ("prompt", "routine")]
+    assert taken(claude.session()) == batches
+    assert claude.notes() == ""
+
+
 def test_a_server_that_a_shell_starts_writes_for_the_agent(
     claude: ClaudeCode, model: ModelServer
 ) -> None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+from blake3 import blake3
 
 from mulligan.coding import agent_json
 from mulligan.errors import InvalidHook
@@ -22,6 +23,10 @@ MAX_BYTES = 32 << 20
 
 MAX_ID = 200
 """The longest id of a session, subagent or tool call, in characters."""
+
+
+PROMPT_EVENT = "prompt "
+"""How the id of an event begins that is made of a prompt."""
 
 
 class HookKind(StrEnum):
@@ -58,7 +63,7 @@ class HookEvent(msgspec.Struct, frozen=True):
     ``name`` is the agent's own name of it. ``detail`` tells events of a kind apart: how a session
     started (``startup``, ``resume``, ``clear``, ``compact``, ``fork``), why it ended, or what
     caused a compaction (``manual``, ``auto``). ``subagent`` is set for everything that a subagent
-    does. ``id`` is that of the event itself, if its sender has given one.
+    does. ``id`` is that of the event itself, if it has one, or its sender has given one.
     """
 
     agent: str
@@ -177,7 +182,22 @@ def parse(data: bytes, agent: str = CLAUDE) -> HookEvent:
         subagent=_optional_id(fields, "agent_id"),
         subagent_type=_text(fields, "agent_type"),
         subagent_transcript=_text(fields, "agent_transcript_path"),
+        id=_prompt_event(fields) if agent == CLAUDE and kind is HookKind.PROMPT else None,
     )
+
+
+def _prompt_event(fields: Mapping[str, Any]) -> str | None:
+    """Return an id of a prompt as an event: the same one whichever hook tells of it.
+
+    Two hooks may: of a user and of a project, or a call of the MCP server and a command beside it.
+    The other events need no such id: there is nothing new in them the second time.
+    """
+    prompt_id, prompt = _text(fields, "prompt_id"), _text(fields, "prompt") or ""
+    if not prompt_id:
+        return None
+    # With the text: prompts that a person types during a turn have the id of the turn's first one.
+    digest = blake3(prompt.encode("utf-8", "surrogatepass")).hexdigest(length=8)
+    return f"{PROMPT_EVENT}{prompt_id[:MAX_ID]} {digest}"
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class HookRunner:
         """
         event: HookEvent | None = None
         try:
-            event = msgspec.structs.replace(hook_input.parse(data, agent), id=id)
+            event = hook_input.parse(data, agent)
+            event = msgspec.structs.replace(event, id=event.id or id)
             return self._handle(event)
         except Exception as error:
             # Of any kind: a defect here must not disturb the agent either, and is noted.

@@ -35,7 +35,7 @@ from mulligan.coding.agent_session import (
     one_line,
     read_agent_session,
 )
-from mulligan.coding.hook_input import CLAUDE, HookEvent, HookKind, ToolUse
+from mulligan.coding.hook_input import CLAUDE, PROMPT_EVENT, HookEvent, HookKind, ToolUse
 from mulligan.coding.tool_policy import about
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.transcript import NewEntries
@@ -73,6 +73,9 @@ _KINDS = {
 
 _ALWAYS = {HookKind.PROMPT, HookKind.BEFORE_COMPACTION}
 """The events whose checkpoint is taken even if no file has changed: people go back to them."""
+
+_GOES_ON = {HookKind.BATCH_END, HookKind.TURN_END, HookKind.TURN_FAILED}
+"""The events by which the agent has gone on after a prompt."""
 
 _STATES: dict[HookKind, AgentState] = {
     HookKind.SESSION_START: "waiting",
@@ -281,9 +284,13 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> None:
 
 
 def _handled(known: AgentSession, event: HookEvent) -> AgentSession:
-    if event.id is None:
-        return known
-    return msgspec.structs.replace(known, handled=[*known.handled, event.id][-MAX_HANDLED:])
+    handled = known.handled
+    if event.kind in _GOES_ON and event.subagent is None:
+        # All hooks of a prompt have ended by now. The same text in the same turn is another one.
+        handled = [id for id in handled if not id.startswith(PROMPT_EVENT)]
+    if event.id is not None:
+        handled = [*handled, event.id][-MAX_HANDLED:]
+    return msgspec.structs.replace(known, handled=handled)
 
 
 def _add(session: Session, path: tuple[str, ...], found: NewEntries) -> None:

@@ -31,6 +31,35 @@ def test_a_prompt_that_comes_again_is_one_prompt(agent: CodingAgent) -> None:
     assert len(session.checkpoints()) == 2
 
 
+def test_a_prompt_that_two_hooks_tell_of_is_one_prompt(agent: CodingAgent) -> None:
+    """One of the user and one of the project, for example; clients make up an id of their own."""
+    for id in (None, "a", "b"):
+        send(agent, id, "UserPromptSubmit", prompt="Fix it", prompt_id="p-1")
+    send(agent, None, "UserPromptSubmit", prompt="Another that was queued", prompt_id="p-1")
+    send(agent, None, "UserPromptSubmit", prompt="Fix it", prompt_id="p-2")
+    session = agent.session()
+    assert session.state.get("agent_session/prompts") == 3
+    assert [one.note for one in session.checkpoints()] == [
+        "Fix it",
+        "Another that was queued",
+        "Fix it",
+    ]
+
+
+@pytest.mark.parametrize("event", ["PostToolBatch", "Stop", "StopFailure"])
+def test_the_same_text_later_in_a_turn_is_another_prompt(agent: CodingAgent, event: str) -> None:
+    """Claude Code gives prompts that are typed during a turn the id of the turn's first one."""
+    go_on = {"prompt": "go on", "prompt_id": "p-1"}
+    send(agent, None, "UserPromptSubmit", **go_on)
+    send(agent, None, "PostToolBatch", agent_id="a-1", tool_calls=[])  # a subagent in between
+    send(agent, None, "UserPromptSubmit", **go_on)
+    assert agent.session().state.get("agent_session/prompts") == 1
+    send(agent, "a", event, tool_calls=[])
+    send(agent, None, "UserPromptSubmit", **go_on)
+    send(agent, "b", "UserPromptSubmit", **go_on)
+    assert agent.session().state.get("agent_session/prompts") == 2
+
+
 def test_events_without_an_id_are_all_recorded(agent: CodingAgent) -> None:
     for _ in range(2):
         send(agent, None, "UserPromptSubmit", prompt="Fix it")
