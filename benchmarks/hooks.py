@@ -1,9 +1,10 @@
 """Hooks of a coding agent, as the agent sees them: from the start of a hook to its reply.
 
-The same two events go through every way that hooks can take: a tool of the MCP server, the resident
-helper with its client in C or in Python, and a fresh process. Shadow git, which other tools use for
-the same purpose, takes its snapshot (``add -A`` and ``write-tree``) of the same edits in the same
-run. Processor time is that of the client and of the process that does the work.
+The same two events go through every way that hooks can take: a tool of the MCP server, beside which
+Claude Code runs a client that finds nothing to do; the resident helper with its client in C or in
+Python; and a fresh process. Shadow git, which other tools use for the same purpose, takes its
+snapshot (``add -A`` and ``write-tree``) of the same edits in the same run. Processor time is that
+of the client and of the process that does the work.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks import harness
 from benchmarks.harness import Result, Row, Setting, Table, Target
 from benchmarks.timing import MILLISECONDS, Spent, median, percentile, ratio
 from mulligan.coding.mcp_input import ARGUMENTS
+from mulligan.coding.settings.claude_settings import UNLESS_SERVED
 from mulligan.make_store import make_store
 from mulligan.resident.install import HOOK, install_client
 from mulligan.resident.place import SOCKET, helper_directory
@@ -41,7 +43,8 @@ FRESH_LIMIT = 250
 WARM_UPS = 3
 STARTED_SECONDS = 120
 
-SERVER, IN_C, IN_PYTHON, FRESH = "MCP server", "helper, C", "helper, Python", "fresh process"
+SERVER, BESIDE = "MCP server", "C client beside it"
+IN_C, IN_PYTHON, FRESH = "helper, C", "helper, Python", "fresh process"
 GIT = "shadow git"
 
 TARGETS = (
@@ -199,6 +202,21 @@ def _server(agent: Agent) -> Iterator[Send | None]:
 
 
 @contextmanager
+def _beside(agent: Agent) -> Iterator[Send | None]:
+    """Yield how to send events to a client that finds that the server gets them, too."""
+    command = [sys.executable, "-m", "mulligan", *HOOK]
+    client = install_client(agent.state, version(), command)
+    if client.path is None or client.language != "C":
+        yield None
+        return
+    words = [str(client.path), "claude", UNLESS_SERVED]
+    with _server(agent) as send:
+        assert send is not None
+        send(agent.event(PRE, "beside"))  # from then on, the server says that it is there
+        yield lambda event: _process(agent, words, event)
+
+
+@contextmanager
 def _helper(agent: Agent, compiler: str | None) -> Iterator[Send | None]:
     """Yield how to send events through a client of the resident helper."""
     directory = helper_directory(agent.state)
@@ -232,6 +250,7 @@ def _fresh(agent: Agent) -> Iterator[Send | None]:
 
 WAYS: Mapping[str, Any] = {
     SERVER: _server,
+    BESIDE: _beside,
     IN_C: lambda agent: _helper(agent, None),
     IN_PYTHON: lambda agent: _helper(agent, ""),
     FRESH: _fresh,

@@ -347,6 +347,7 @@ def test_a_server_that_does_not_start_or_is_another_one_is_named(project: Path, 
     done = cli("doctor")
     assert done.code == 105
     assert "✗ The MCP server could not be run" in done.out
+    assert "Hooks do their work without it, slower." in done.out
     through_server(project, cli, command="sh", args=["-c", "echo it is broken >&2; cat >/dev/null"])
     assert "a hook that called it recorded nothing: it is broken" in cli("doctor").out
 
@@ -363,9 +364,23 @@ def test_a_server_that_is_turned_off_is_named(project: Path, cli: Cli, where: st
         (home / ".claude.json").write_text(json.dumps(off))
     done = cli("doctor")
     assert done.code == 105
-    assert "which is not installed, or turned off, here" in done.out
+    assert "which is not installed, or turned off, here: they do their work" in done.out
+    assert "A hook was run and recorded a checkpoint." in done.out
     cli("install", "claude", "--no-helper")
     assert cli("doctor").code == 0, "the hooks do without it"
+
+
+def test_hooks_that_only_call_the_server_are_named(project: Path, cli: Cli) -> None:
+    """An earlier version installed such."""
+    through_server(project, cli, command=sys.executable, args=["-m", "mulligan", "mcp"])
+    file = project / ".claude/settings.local.json"
+    settings = json.loads(file.read_text())
+    settings["hooks"] = {event: groups[:1] for event, groups in settings["hooks"].items()}
+    file.write_text(json.dumps(settings))
+    done = cli("doctor")
+    assert (done.code, "without it, they record nothing" in done.out) == (105, True), done.out
+    cli("install", "claude", "--no-helper")
+    assert cli("doctor").code == 0
 
 
 def test_a_slow_hook_is_named(project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from mulligan.coding.hooks import session_of
 from mulligan.resident import place
 from mulligan.resident.health import stopped_helper
 from mulligan.resident.install import HOOK, install_client, is_current
+from mulligan.resident.serving import ServedAgent
 from mulligan.resident.version import version
 from tests.children import end_processes_in
 from tests.coding_agent import CodingAgent
@@ -51,10 +52,10 @@ class Installed:
         assert made.language == language
         self.client = str(made.path)
 
-    def hook(self, event: str, **fields: str) -> subprocess.CompletedProcess[bytes]:
+    def hook(self, event: str, *options: str, **fields: str) -> subprocess.CompletedProcess[bytes]:
         """Run a hook as the agent does."""
         return subprocess.run(
-            [self.client, "claude"],
+            [self.client, "claude", *options],
             input=self.agent.json(event, **fields),
             env=self.agent.variables,
             cwd=self.agent.project,
@@ -377,6 +378,107 @@ def test_without_a_helper_and_without_mulligan_a_hook_is_silent(installed: Insta
     install_client(installed.state, version(), ["/nonexistent/mulligan"], compiler=compiler)
     done = installed.hook("UserPromptSubmit", prompt="one")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+BESIDE = "--unless-served"
+
+
+def test_a_client_beside_a_server_does_nothing_while_it_is_there(installed: Installed) -> None:
+    agent = ServedAgent(installed.state, os.getpid())
+    agent.take()
+    done = installed.hook("UserPromptSubmit", BESIDE, prompt="served")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    installed.hook("UserPromptSubmit", prompt="one")  # without the word, it is as any other
+    assert installed.prompts() == ["one"]
+    wait_for(installed.listens)
+    installed.hook("UserPromptSubmit", BESIDE, prompt="served")
+    agent.release()
+    installed.hook("UserPromptSubmit", BESIDE, prompt="two")
+    end_processes_in(installed.directory)  # the helper
+    installed.hook("UserPromptSubmit", BESIDE, prompt="three")
+    assert installed.prompts() == ["one", "two", "three"]
+    assert installed.agent.notes() == ""
+
+
+def test_a_client_beside_a_server_reads_its_whole_input(installed: Installed) -> None:
+    """Claude Code takes a hook for one that failed if its input was closed too early."""
+    agent = ServedAgent(installed.state, os.getpid())
+    agent.take()
+    words = [installed.client, "claude", BESIDE]
+    client = subprocess.Popen(
+        words, stdin=subprocess.PIPE, env=installed.agent.variables, cwd=installed.agent.project
+    )
+    assert client.stdin is not None
+    client.stdin.write(b"x" * 5_000_000)  # a broken pipe would raise
+    client.stdin.close()
+    assert client.wait(PATIENCE) == 0
+    agent.release()
+
+
+@pytest.mark.parametrize("named", [None, "", "x", "../7", "-1", "0x10"])
+def test_an_agent_that_is_not_named_is_the_process_above(
+    installed: Installed, named: str | None
+) -> None:
+    variables = installed.agent.variables
+    del variables["CLAUDE_PID"]
+    if named is not None:
+        variables["CLAUDE_PID"] = named
+    agent = ServedAgent(installed.state, os.getpid())
+    agent.take()
+    done = installed.hook("UserPromptSubmit", BESIDE, prompt="served")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    agent.release()
+    installed.hook("UserPromptSubmit", BESIDE, prompt="one")
+    assert installed.prompts() == ["one"]
+
+
+def test_an_agent_beside_a_served_one_is_not_served(installed: Installed) -> None:
+    other = ServedAgent(installed.state, os.getppid())
+    other.take()
+    installed.hook("UserPromptSubmit", BESIDE, prompt="one")
+    assert installed.prompts() == ["one"]
+    other.release()
+
+
+def test_a_program_with_a_strange_name_is_found_by_its_start(installed: Installed) -> None:
+    """Its name stands in the line of numbers that tells when it started."""
+    renamed = "import sys; open('/proc/self/comm', 'w').write('a) S 1 (b')"
+    waits = [sys.executable, "-c", f"{renamed}; print(flush=True); sys.stdin.read()"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(waits, stdin=pipe, stdout=pipe) as named:
+        assert named.stdout is not None
+        named.stdout.readline()
+        installed.agent.variables["CLAUDE_PID"] = str(named.pid)
+        agent = ServedAgent(installed.state, named.pid)
+        agent.take()
+        installed.hook("UserPromptSubmit", BESIDE, prompt="served")
+        agent.release()
+        installed.hook("UserPromptSubmit", BESIDE, prompt="one")
+        assert installed.prompts() == ["one"]
+
+
+def test_a_fresh_process_beside_a_server_does_nothing_while_it_is_there(tmp_path: Path) -> None:
+    agent = CodingAgent(tmp_path)
+    agent.make_store()
+    server = ServedAgent(tmp_path / "state" / "mulligan", os.getpid())
+
+    def hook(prompt: str) -> None:
+        done = subprocess.run(
+            [*MULLIGAN, "hook", "claude", BESIDE],
+            input=agent.json("UserPromptSubmit", prompt=prompt),
+            env=agent.variables,
+            cwd=agent.project,
+            capture_output=True,
+            timeout=PATIENCE,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+    hook("one")
+    server.take()
+    hook("served")
+    server.release()
+    hook("two")
+    assert [one.note for one in agent.session().checkpoints()] == ["one", "two"]
 
 
 def test_a_large_event_and_strange_paths_get_through(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ INNER = {
     ],
     "resident": [
         {"place", "messages", "version", "client"},
-        {"server", "start", "install", "health"},
+        {"server", "start", "install", "health", "serving"},
         {"__main__"},
     ],
     "session": [

@@ -123,11 +123,15 @@ class _Installed:
         module = settings_module(agent)
         self.server = mcp_server(agent, project, variables)
         self._events: dict[str, list[str]] = {}
+        self.calls_server = False
+        """Whether hooks call the MCP server, beside a command."""
         self._problems: list[Check] = []
         for path in module.files(project, variables):
             try:
                 settings = read_settings(agent, path).settings
                 self._events = module.installed(settings) | self._events
+                call_server = getattr(module, "call_server", None)
+                self.calls_server |= call_server is not None and call_server(settings)
                 if settings.get(DISABLED) is True:
                     self._add(f"{path} has {DISABLED}: no hook runs.", "Remove that setting.")
                 untrusted = getattr(module, "untrusted", None)
@@ -152,11 +156,6 @@ class _Installed:
         return next((words for words in found if os.access(words[0], os.X_OK)), None)
 
     @property
-    def calls_server(self) -> bool:
-        """Whether hooks call the MCP server instead of a command."""
-        return not all(self._events.values())
-
-    @property
     def makes_stores(self) -> bool:
         """Whether the hooks are those of a user: they make a store for a project without one."""
         return any(CREATE in words for words in self._events.values())
@@ -176,8 +175,14 @@ class _Installed:
         elif self.command is None:
             name = next((words[0] for words in self._events.values() if words), "no command")
             yield Check("hooks", False, f"Hooks run {name}, which cannot be run.", again)
+        elif not all(self._events.values()):
+            said = "Hooks of an earlier version only call the MCP server: without it, they record"
+            yield Check("hooks", False, f"{said} nothing.", f"`mulligan install {self._agent}`.")
         elif self.calls_server and self.server is None:
-            said = "Hooks call Mulligan's MCP server, which is not installed, or turned off, here."
+            said = (
+                "Hooks call Mulligan's MCP server, which is not installed, or turned off, here: "
+                "they do their work without it, slower."
+            )
             hint = (
                 f"`mulligan install {self._agent}` installs hooks that need none; `claude mcp add "
                 "mulligan -- mulligan mcp` adds it."
@@ -310,7 +315,10 @@ class _ServerCall(msgspec.Struct, frozen=True):
         if not all(isinstance(word, str) for word in words):
             return  # one that runs elsewhere
         id = f"doctor-{os.urandom(4).hex()}"
-        hint = "Look at its command; `claude mcp list` says whether it starts."
+        hint = (
+            "Hooks do their work without it, slower. Look at its command; `claude mcp list` says "
+            "whether it starts."
+        )
         try:
             done = self._run([str(word) for word in words], id)
             # The session is held for the process that started the server: this one.

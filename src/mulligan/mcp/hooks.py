@@ -14,7 +14,7 @@ from mulligan.coding import claude
 from mulligan.coding.hook_input import CLAUDE
 from mulligan.coding.hooks import HookRunner, said, session_of
 from mulligan.coding.mcp_input import hook_json
-from mulligan.errors import InvalidHook
+from mulligan.errors import InvalidHook, MulliganError
 
 SESSION = "CLAUDE_CODE_SESSION_ID"
 """The variable in which Claude Code names its session to the servers that it starts."""
@@ -33,18 +33,38 @@ class Hook(Protocol):
     def handle(self, arguments: dict[str, Any]) -> HookReply:
         """Record an event; raises nothing."""
 
+    def serve(self) -> None:
+        """Say that events are handled here from now on; raises nothing. Idempotent."""
+
+    def retire(self) -> None:
+        """Say that no further event is handled here."""
+
     def close(self) -> None:
         """Close what is open."""
+
+
+class Lock(Protocol):
+    """What the commands that hooks run as well look at; see ``resident.serving.ServedAgent``."""
+
+    def take(self) -> bool:
+        """Take it; return False if another server of the agent has it. Idempotent."""
+
+    def release(self) -> None:
+        """Release it. Idempotent."""
 
 
 class ClaudeHook:
     """Records the events of the agent that started the server."""
 
-    def __init__(self, variables: Mapping[str, str], parent: int) -> None:
-        """Use the variables of the environment; ``parent`` is the process of the agent."""
+    def __init__(self, variables: Mapping[str, str], parent: int, lock: Lock | None = None) -> None:
+        """Use the variables of the environment; ``parent`` is the process of the agent.
+
+        While ``lock`` is held, the commands that hooks run as well do nothing.
+        """
         # Claude Code names its process to commands alone, and it starts its servers itself. Where
         # the variable is set, it names another agent, in which this one was started as a command.
         self._runner = HookRunner({**variables, claude.PROCESS: str(parent)}, stays=True)
+        self._lock = lock
 
     def handle(self, arguments: dict[str, Any]) -> HookReply:
         """Record an event, and return the reply for the agent."""
@@ -55,6 +75,23 @@ class ClaudeHook:
             return HookReply("")
         reply = self._runner.handle(data, CLAUDE)
         return HookReply(reply.decode(), conversation(arguments.get("session_id")))
+
+    def serve(self) -> None:
+        """Take the lock."""
+        if self._lock is None:
+            return
+        try:
+            self._lock.take()
+        except (MulliganError, OSError) as error:
+            # Without it, commands get the same events as well; they are still recorded once.
+            self._runner.note(CLAUDE, said(error))
+            self._lock = None
+
+    def retire(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def close(self) -> None:
         """Close stores and sessions."""

@@ -98,6 +98,8 @@ class Server:
         finally:
             # What was asked for is completed: a checkpoint that a client did not wait for is taken.
             if self._hook is not None:
+                # At once, not when that is done: an agent that goes on runs commands from now on.
+                self._hook.retire()
                 # Through the lanes: what was queued before is done first, by the thread that has
                 # the stores open.
                 self._hooks.add(self._hook.close)
@@ -140,16 +142,22 @@ class Server:
         if lane is None:
             done(self._answered(request))
             return
+        if lane is self._hooks and self._hook is not None:
+            # Again with every event: another server of the agent may have ended meanwhile.
+            self._hook.serve()
         with self._lock:
             # Before it is queued: a cancellation may come while it waits there.
             self._waiting.add(request.id)
         lane.add(lambda: done(self._performed(request)))
 
     def _note(self, note: Notification) -> None:
-        """Take a notification. A request that has not started yet can be cancelled.
+        """Take a notification. Once the client is ready, it sends events of its agent here.
 
-        One that runs is completed, since half of a checkpoint is of no use; its answer is dropped.
+        A request that has not started yet can be cancelled. One that runs is completed, since half
+        of a checkpoint is of no use; its answer is dropped.
         """
+        if note.method == "notifications/initialized" and self._hook is not None:
+            self._hook.serve()
         if note.method != "notifications/cancelled":
             return
         id = note.params.get("requestId")

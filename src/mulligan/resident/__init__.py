@@ -13,4 +13,5 @@ socket and prints the reply. Without the helper everything works the same, only 
     client.py    the client for ``python -I -S``: imports nothing of Mulligan
     client.c     the same in C, compiled where a compiler is at hand
     install      writing the client, with the paths that it needs
+    serving      which agents have an MCP server that handles their hooks instead
 """

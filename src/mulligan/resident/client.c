@@ -19,6 +19,8 @@
 
 #define MAGIC "mulligan-hook-1"
 #define SECONDS 20
+/* The word of hooks that call the MCP server, too: the client works only where no server does. */
+#define BESIDE_SERVER "--unless-served"
 /* Options of the command after the helper took too long: the rest of the agent's patience. */
 #define LATE "--budget", "8"
 
@@ -115,6 +117,46 @@ static int connected(void) {
     return file;
 }
 
+/* When a process started, as /proc has it, into a text of 24 bytes; "0" if that is unknown. */
+static void find_start(const char *pid, char *start) {
+    char name[48], stat[4096];
+    snprintf(name, sizeof name, "/proc/%s/stat", pid);
+    int file = open(name, O_RDONLY | O_CLOEXEC);
+    ssize_t size = file < 0 ? -1 : read(file, stat, sizeof stat - 1);
+    if (file >= 0) close(file);
+    stat[size > 0 ? size : 0] = 0;
+    /* The 20th word after the name of the program, which may hold spaces and parentheses. */
+    char *word = strrchr(stat, ')');
+    for (int i = 0; word && i < 20; i++) word = strchr(word + 1, ' ');
+    snprintf(start, 24, "%.*s", word ? (int)strcspn(word + 1, " ") : 1, word ? word + 1 : "0");
+}
+
+/* Whether an MCP server handles the hooks of this agent: then it holds a lock. */
+static int is_served(void) {
+    const char *named = getenv("CLAUDE_PID");
+    char pid[16], start[24], name[sizeof DIRECTORY + 64];
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    snprintf(pid, sizeof pid, "%d", (int)getppid());
+    if (named && *named && strlen(named) < sizeof pid && !named[strspn(named, "0123456789")])
+        strcpy(pid, named);
+    find_start(pid, start);
+    snprintf(name, sizeof name, "%s/served-%s-%s", DIRECTORY, pid, start);
+    int file = open(name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return 0;
+    int is_held = !fcntl(file, F_GETLK, &lock) && lock.l_type != F_UNLCK;
+    close(file);
+    return is_held;
+}
+
+/* Take a word away from a list; return whether it was there. */
+static int take_word(char **words, const char *word) {
+    size_t kept = 0, i = 0;
+    for (; words[i]; i++)
+        if (strcmp(words[i], word)) words[kept++] = words[i];
+    words[kept] = NULL;
+    return kept < i;
+}
+
 enum outcome { HANDLED, NO_HELPER, TOO_LATE };
 
 /* What the last failed call means: the time is up, or the helper is gone. */
@@ -163,7 +205,10 @@ int main(int count, char **arguments) {
     int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (getrandom(random, sizeof random, 0) != sizeof random) return 0;
     for (int i = 0; i < 16; i++) snprintf(id + 2 * i, 3, "%02x", random[i]);
+    int is_beside = take_word(words, BESIDE_SERVER);
+    /* Read in any case: the agent takes a hook that closes its input early for one that failed. */
     if (!read_all(0, &data)) return 0;
+    if (is_beside && is_served()) return 0;
     /* A helper that is late may be stopped, or end before it has recorded the event. If it is only
      * slow, the id says that the event is the same. */
     enum outcome outcome = asked(words, id, &data);

@@ -22,6 +22,9 @@ SECONDS = 20.0
 LATE = ["--budget", "8"]
 """Options of the command after the helper took too long: the rest of the agent's patience."""
 
+BESIDE_SERVER = "--unless-served"
+"""The word of hooks that call the MCP server, too: the client works only where no server does."""
+
 PREFIXES = (b"MULLIGAN_", b"CLAUDE_", b"CODEX_", b"GEMINI_", b"OPENCODE_")
 NAMES = (b"HOME", b"PATH", b"XDG_STATE_HOME")
 SO_PEERCRED = 17
@@ -29,11 +32,15 @@ SO_PEERCRED = 17
 
 def main() -> None:
     """Send the event to the helper, or handle it in another way."""
-    words = sys.argv[1:] or ["claude"]
+    given = sys.argv[1:] or ["claude"]
+    words = [word for word in given if word != BESIDE_SERVER]
     parts = []
     while part := posix.read(0, 1 << 16):
         parts.append(part)
+    # Read in any case: the agent takes a hook that closes its input early for one that failed.
     data, id = b"".join(parts), posix.urandom(16).hex()
+    if words != given and is_served():
+        return
     here = posix.open(".", posix.O_RDONLY)
     try:
         reply = asked(words, id, data)
@@ -46,6 +53,32 @@ def main() -> None:
         fall_back(words, id, data)
     elif reply:
         posix.write(1, reply)
+
+
+def is_served() -> bool:
+    """Whether an MCP server handles the hooks of this agent: then it holds a lock."""
+    named = posix.environ.get(b"CLAUDE_PID", b"")
+    pid = named if named.isdigit() else b"%d" % posix.getppid()
+    name = b"%s/served-%s-%s" % (DIRECTORY.encode("utf-8", "surrogateescape"), pid, started(pid))
+    flags = posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_CLOEXEC | posix.O_NONBLOCK
+    try:
+        file = posix.open(name, flags)
+    except OSError:
+        return False
+    try:
+        posix.lockf(file, posix.F_TEST, 0)
+    except OSError:
+        return True
+    return False
+
+
+def started(pid: bytes) -> bytes:
+    """Return when a process started, as ``/proc`` has it; "0" if that is unknown."""
+    try:
+        stat = posix.read(posix.open(b"/proc/%s/stat" % pid, posix.O_RDONLY), 4096)
+    except OSError:
+        return b"0"
+    return stat.rpartition(b")")[2].split()[19]
 
 
 def asked(words: list[str], id: str, data: bytes) -> "bytes | None":

@@ -24,6 +24,11 @@ def make_directory(state: Path) -> Path:
     """Make the helper's directory, and check that it belongs to this user alone."""
     if not sys.platform.startswith("linux"):
         raise UnsafeHelper("The helper needs Linux: its clients are checked as Linux does.")
+    return own_directory(state)
+
+
+def own_directory(state: Path) -> Path:
+    """Make the directory on any system, and check it; locks in it need no Linux."""
     directory = helper_directory(state)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_directory(directory)

@@ -25,15 +25,24 @@ class Handler:
 
     def __init__(self, function: Callable[[dict[str, Any]], HookReply]) -> None:
         self._function = function
-        self.closed = False
+        self.said: list[str] = []
+        """What the server told it besides events, in order."""
 
     def handle(self, arguments: dict[str, Any]) -> HookReply:
         """Call the function."""
         return self._function(arguments)
 
+    def serve(self) -> None:
+        """Remember it."""
+        self.said.append("serve")
+
+    def retire(self) -> None:
+        """Remember it."""
+        self.said.append("retire")
+
     def close(self) -> None:
         """Remember it."""
-        self.closed = True
+        self.said.append("close")
 
 
 class Connection:

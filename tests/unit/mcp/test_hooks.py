@@ -10,10 +10,11 @@ import pytest
 
 import mulligan
 from mulligan.coding.mcp_input import ARGUMENTS
-from mulligan.mcp.hooks import ClaudeHook
+from mulligan.errors import UnsafeHelper
+from mulligan.mcp.hooks import ClaudeHook, HookReply
 from mulligan.mcp.project import Settings
 from tests.coding_agent import CodingAgent
-from tests.unit.mcp.conftest import Connection
+from tests.unit.mcp.conftest import Connection, Handler
 
 
 @pytest.fixture
@@ -116,6 +117,63 @@ def test_an_agent_that_runs_in_another_one_is_not_taken_for_that(agent: CodingAg
     hook.close()
     assert lease is not None
     assert lease.holder.process == os.getpid()
+
+
+class Lock:
+    """A lock that another server has at first, or that cannot be taken at all."""
+
+    def __init__(self, *answers: bool | Exception) -> None:
+        self.answers = list(answers)
+        self.released = 0
+
+    def take(self) -> bool:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def test_events_are_handled_here_from_the_handshake_to_the_end_of_the_input(
+    agent: CodingAgent, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    handler = Handler(lambda arguments: told.append("event") or HookReply(""))
+    handler.said = told
+    client = Connection(Settings(agent.project, tmp_path / "state" / "mulligan"), handler)
+    client.ask("initialize", protocolVersion="2025-06-18", capabilities={})
+    client.ask("tools/list")
+    assert told == [], "the agent may not have heard of it yet"
+    client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    client.ask("ping")
+    assert told == ["serve"]
+    client.ask("tools/call", name="hook", arguments={})
+    assert told == ["serve", "serve", "event"], "another server may have ended meanwhile"
+    client.end()
+    assert told[3:] == ["retire", "close"]
+
+
+def test_the_lock_is_tried_again_until_the_input_ends(agent: CodingAgent) -> None:
+    lock = Lock(False, True)
+    hook = ClaudeHook(agent.variables, os.getpid(), lock)
+    hook.serve()
+    hook.serve()
+    assert lock.answers == []
+    hook.retire()
+    hook.serve()
+    assert lock.released == 1
+    assert not agent.notes()
+
+
+@pytest.mark.parametrize("error", [OSError("full"), UnsafeHelper("not of this user")])
+def test_a_lock_that_cannot_be_taken_is_noted_once(agent: CodingAgent, error: Exception) -> None:
+    hook = ClaudeHook(agent.variables, os.getpid(), Lock(error))
+    hook.serve()
+    hook.serve()
+    assert str(error) in agent.notes()
+    assert agent.notes().count("\n") == 1
 
 
 def test_restores_beside_hooks_lose_nothing_and_end(client: Connection, agent: CodingAgent) -> None:

@@ -13,6 +13,8 @@ import click
 from mulligan.cli.context import Command, example
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mulligan.coding.hooks import HookRunner
 
 BUDGET_SECONDS = 25.0
@@ -28,8 +30,9 @@ EXAMPLE = example("mulligan hook claude < event.json")
 @click.argument("agent", metavar="[AGENT]", default="claude")
 @click.option("--budget", type=float, default=BUDGET_SECONDS, help="Seconds it may take at most.")
 @click.option("--create", is_flag=True, help="Make a store for a project that has none.")
+@click.option("--unless-served", is_flag=True, help="Nothing where an MCP server gets the event.")
 @click.option("--helper", is_flag=True, help="Start the resident helper for the next hooks.")
-def command(agent: str, budget: float, create: bool, helper: bool) -> None:
+def command(agent: str, budget: float, create: bool, unless_served: bool, helper: bool) -> None:
     """Record an event of a coding agent; its hooks call this with JSON on stdin.
 
     `mulligan install` sets that up. The store is that of the agent's directory. The exit code is
@@ -51,6 +54,8 @@ def command(agent: str, budget: float, create: bool, helper: bool) -> None:
     timer.start()
     # One byte more than is read, so that longer JSON is told from JSON of that length.
     data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if unless_served and _is_served(runner.log, variables):
+        return
     reply = runner.handle(data, agent, variables.get(EVENT_ID))
     with suppress(OSError):  # an agent that is gone reads no reply
         sys.stdout.buffer.write(reply)
@@ -59,6 +64,15 @@ def command(agent: str, budget: float, create: bool, helper: bool) -> None:
     runner.close()
     if helper:
         _start_helper(runner, variables)
+
+
+def _is_served(state: Path, variables: dict[str, str]) -> bool:
+    """Whether an MCP server handles the hooks of the agent that runs this one."""
+    from mulligan.coding.agent_process import agent_above
+    from mulligan.coding.claude import agent_process
+    from mulligan.resident.serving import is_served
+
+    return is_served(state, agent_process(variables) or agent_above() or os.getppid())
 
 
 def _start_helper(runner: HookRunner, variables: dict[str, str]) -> None:

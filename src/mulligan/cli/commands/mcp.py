@@ -41,6 +41,7 @@ def command(call: CliContext, directory: Path | None) -> None:
     from mulligan.mcp.messages import Lines, Output
     from mulligan.mcp.project import Settings
     from mulligan.mcp.server import Server
+    from mulligan.resident.serving import ServedAgent
 
     here = (directory or Path.cwd()).resolve()
     variables = dict(os.environ)
@@ -59,7 +60,7 @@ def command(call: CliContext, directory: Path | None) -> None:
         signal.signal(number, _stop)
     # The command that starts the server may be run by a shell.
     agent = agent_above() or os.getppid()
-    hook = ClaudeHook(variables, agent)
+    hook = ClaudeHook(variables, agent, ServedAgent(state_home(), agent))
     Server(settings, output, version("mulligan"), hook).run(Lines(0))
 
 

@@ -23,6 +23,9 @@ SHARED_OFF = "disabledMcpjsonServers"
 
 TIMEOUT_SECONDS = 30
 
+UNLESS_SERVED = "--unless-served"
+"""The option of commands that run beside a call of the server: do nothing if it gets the event."""
+
 
 def project_file(project: Path) -> Path:
     """Return the settings of a project that are one person's: they name a path of this machine."""
@@ -45,7 +48,7 @@ def server(project: Path | None, variables: Mapping[str, str]) -> Mapping[str, A
     """Return how the agent starts Mulligan's MCP server in a project, or (None) in all of them.
 
     None if it does not: it has no such server, or a person has turned it off. Hooks are faster
-    through it; but where it is not there, they would record nothing.
+    through it; where it is not there, calling it would be in vain.
     """
     home = Path(variables.get("CLAUDE_CONFIG_DIR") or variables.get("HOME") or "~").expanduser()
     own = _read(home / ".claude.json")
@@ -87,24 +90,27 @@ def merged(
 ) -> dict[str, Any]:
     """Return settings in which our hooks run a command; the hooks of others stay as they are.
 
-    With ``through_server``, they call the MCP server instead at the events at which it is there.
+    With ``through_server``, they call the MCP server at the events at which it is there. The
+    command runs beside that, and does nothing while the server is connected.
     """
-    entry = _entry_of_server if through_server else _entry
-    return hook_groups.HookGroups(tuple(CLAUDE_EVENTS), entry).merged(settings, command)
+    entries = _entries_with_server if through_server else _entries
+    return hook_groups.HookGroups(tuple(CLAUDE_EVENTS), entries).merged(settings, command)
 
 
-def _entry(event: str, command: Sequence[str]) -> dict[str, Any]:
+def _entries(event: str, command: Sequence[str]) -> list[dict[str, Any]]:
     name, *args = command
     # With ``args`` there is no shell in between, and no quoting.
-    return {"type": "command", "command": name, "args": args, "timeout": TIMEOUT_SECONDS}
+    return [{"type": "command", "command": name, "args": args, "timeout": TIMEOUT_SECONDS}]
 
 
-def _entry_of_server(event: str, command: Sequence[str]) -> dict[str, Any]:
+def _entries_with_server(event: str, command: Sequence[str]) -> list[dict[str, Any]]:
     if event not in mcp_input.EVENTS:
-        return _entry(event, command)
+        return _entries(event, command)
     called = {"type": hook_groups.TOOL, "server": hook_groups.SERVER, "tool": "hook"}
-    return {**called, "input": dict(mcp_input.ARGUMENTS), "timeout": TIMEOUT_SECONDS}
+    call = {**called, "input": dict(mcp_input.ARGUMENTS), "timeout": TIMEOUT_SECONDS}
+    return [call, *_entries(event, [*command, UNLESS_SERVED])]
 
 
 without = hook_groups.without
 installed = hook_groups.installed
+call_server = hook_groups.call_server

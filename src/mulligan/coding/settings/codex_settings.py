@@ -67,11 +67,11 @@ def _snake(event: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower()
 
 
-def _entry(event: str, command: Sequence[str]) -> dict[str, Any]:
+def _entries(event: str, command: Sequence[str]) -> list[dict[str, Any]]:
     seconds = SESSION_END_SECONDS if event == "SessionEnd" else TIMEOUT_SECONDS
-    return {"type": "command", "command": shlex.join(command), "timeout": seconds}
+    return [{"type": "command", "command": shlex.join(command), "timeout": seconds}]
 
 
-merged = hook_groups.HookGroups(tuple(CODEX_EVENTS), _entry).merged
+merged = hook_groups.HookGroups(tuple(CODEX_EVENTS), _entries).merged
 without = hook_groups.without
 installed = hook_groups.installed

@@ -47,10 +47,10 @@ def merged(settings: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any
     return found
 
 
-def _entry(event: str, command: Sequence[str]) -> dict[str, Any]:
-    return {"type": "command", "command": shlex.join(command), "timeout": TIMEOUT_MS}
+def _entries(event: str, command: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"type": "command", "command": shlex.join(command), "timeout": TIMEOUT_MS}]
 
 
-_groups = hook_groups.HookGroups(tuple(GEMINI_EVENTS), _entry)
+_groups = hook_groups.HookGroups(tuple(GEMINI_EVENTS), _entries)
 without = hook_groups.without
 installed = hook_groups.installed

@@ -1,13 +1,13 @@
 """Our hooks among others in the settings of an agent: added, found and removed.
 
 Claude Code, Codex and Gemini CLI share the shape: a list of groups for each event, and a list of
-hooks in each group. Ours is always alone in its group.
+hooks in each group. Each of ours is alone in its group.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,29 +26,27 @@ SERVER = "mulligan"
 CLIENT = "/mulligan/helper/hook"
 """How the path of the client of the resident helper ends."""
 
-Entry = Callable[[str, Sequence[str]], dict[str, Any]]
-"""Returns the hook of an event that runs a command, as the agent expects it."""
+Entries = Callable[[str, Sequence[str]], Sequence[dict[str, Any]]]
+"""Returns the hooks of an event that run a command, or call a tool, as the agent expects them."""
 
 
 class HookGroups(msgspec.Struct, frozen=True):
-    """The hooks of one agent: for which events, and how one is written."""
+    """The hooks of one agent: for which events, and how they are written."""
 
     events: Iterable[str]
-    entry: Entry
+    entries: Entries
 
     def merged(self, settings: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any]:
         """Return settings in which our hooks run a command; the hooks of others stay as is."""
         hooks = dict(_hooks(settings))
         for event in self.events:
-            wanted = OneLine({HOOKS: [self.entry(event, command)]})
+            wanted = [OneLine({HOOKS: [entry]}) for entry in self.entries(event, command)]
             groups = _groups(hooks, event)
             own = [number for number, group in enumerate(groups) if _is_ours(group)]
             # In place, if there is one: the order of hooks may matter to others.
-            if own:
-                kept = [g for n, g in enumerate(groups) if n == own[0] or n not in own]
-                hooks[event] = [wanted if _is_ours(group) else group for group in kept]
-            else:
-                hooks[event] = [*groups, wanted]
+            first = own[0] if own else len(groups)
+            others = [group for group in groups[first:] if not _is_ours(group)]
+            hooks[event] = [*groups[:first], *wanted, *others]
         return {**settings, HOOKS: hooks}
 
 
@@ -66,13 +64,22 @@ def without(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def installed(settings: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the commands of our hooks by their events; empty for a call of the MCP server."""
+    """Return the commands of our hooks by their events; empty where they only call the server."""
     found: dict[str, list[str]] = {}
-    for event, groups in _hooks(settings).items():
-        for group in groups if isinstance(groups, list) else ():
-            if _is_ours(group):
-                found[event] = _words(group[HOOKS][0])
+    for event, entry in _own(settings):
+        found[event] = _words(entry) or found.get(event, [])
     return found
+
+
+def call_server(settings: Mapping[str, Any]) -> bool:
+    """Whether some of our hooks call the MCP server."""
+    return any(entry.get("type") == TOOL for _, entry in _own(settings))
+
+
+def _own(settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield our hooks with their events."""
+    for event, number in places(settings):
+        yield event, settings[HOOKS][event][number][HOOKS][0]
 
 
 def places(settings: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mulligan.coding.hook_input import CLAUDE_EVENTS
+from mulligan.coding.mcp_input import EVENTS
 from mulligan.coding.settings import claude_settings, settings_file
 from mulligan.coding.settings.install import AGENTS, Installation, Scope, Target, install, uninstall
 from mulligan.coding.settings.settings_file import SettingsFile
@@ -199,15 +200,84 @@ def test_hooks_call_the_mcp_server_where_it_is_installed(target: Target, place: 
     (target.project / place).write_text(json.dumps(servers))
     install(target, COMMAND)
     hooks = json.loads(target.file.read_text())["hooks"]
-    (entry,) = hooks["PostToolBatch"][0]["hooks"]
+    (entry,), (beside,) = [group["hooks"] for group in hooks["PostToolBatch"]]
     assert (entry["type"], entry["server"], entry["tool"]) == ("mcp_tool", "mulligan", "hook")
     assert entry["input"]["session_id"] == "${session_id}"
-    assert hooks["SessionStart"][0]["hooks"][0]["type"] == "command", "no server is there yet"
+    assert beside["args"] == ["hook", "claude", "--unless-served"]
+    (alone,) = [group["hooks"] for group in hooks["SessionStart"]]
+    assert [one["args"] for one in alone] == [["hook", "claude"]], "no server is there yet"
     (target.project / place).unlink()
     install(target, COMMAND)
     assert "mcp_tool" not in target.file.read_text()
     uninstall(target)
     assert not target.file.exists()
+
+
+CALL = {"type": "mcp_tool", "server": "mulligan", "tool": "hook", "input": {"a": "b"}}
+
+
+def add_server(target: Target) -> Path:
+    """Install the MCP server for the project; return the file that says so."""
+    target.project.mkdir(exist_ok=True)
+    file = target.project / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"mulligan": {"command": "mulligan"}}}))
+    return file
+
+
+def kinds(target: Target, event: str) -> list[str]:
+    groups = json.loads(target.file.read_text())["hooks"][event]
+    return [entry.get("server") or entry["command"] for g in groups for entry in g["hooks"]]
+
+
+def test_a_command_beside_the_call_of_the_server_replaces_neither_nor_others(
+    target: Target,
+) -> None:
+    add_server(target)
+    own = {"hooks": [CALL]}  # as an earlier version installed it
+    shared = {"hooks": [CALL, {"type": "command", "command": "mulligan hook claude"}]}
+    foreign = {"hooks": [{**CALL, "tool": "checkpoint"}]}
+    write(target, json.dumps({"hooks": {"Stop": [OTHER, own, shared, foreign]}}))
+    before = claude_settings.installed(json.loads(target.file.read_text()))
+    assert before == {"Stop": []}, "it has no command"
+    install(target, COMMAND)
+    stop = json.loads(target.file.read_text())["hooks"]["Stop"]
+    assert [stop[0], *stop[3:]] == [OTHER, shared, foreign]
+    assert kinds(target, "Stop")[1:3] == ["mulligan", *COMMAND]
+    assert not install(target, COMMAND).is_changed
+    install(target, ["/new/mulligan"])
+    assert kinds(target, "Stop")[1:3] == ["mulligan", "/new/mulligan"]
+    after = claude_settings.installed(json.loads(target.file.read_text()))
+    assert after["Stop"] == ["/new/mulligan", "hook", "claude", "--unless-served"]
+    uninstall(target)
+    assert json.loads(target.file.read_text()) == {"hooks": {"Stop": [OTHER, shared, foreign]}}
+
+
+def test_a_server_that_comes_or_goes_changes_both_hooks(target: Target) -> None:
+    install(target, COMMAND)
+    assert kinds(target, "Stop") == COMMAND
+    assert not claude_settings.call_server(json.loads(target.file.read_text()))
+    server = add_server(target)
+    diff = install(target, COMMAND, dry_run=True).diff
+    assert [diff.count(word) for word in ("mcp_tool", "--unless-served")] == [len(EVENTS)] * 2
+    install(target, COMMAND)
+    assert kinds(target, "Stop") == ["mulligan", *COMMAND]
+    assert claude_settings.call_server(json.loads(target.file.read_text()))
+    server.unlink()
+    install(target, COMMAND)
+    assert kinds(target, "Stop") == COMMAND
+    assert "--unless-served" not in target.file.read_text()
+
+
+def test_the_client_of_the_helper_stands_beside_the_server_for_a_user_too(tmp_path: Path) -> None:
+    target = made(tmp_path, "user")
+    target.project.mkdir()
+    servers = {"mcpServers": {"mulligan": {"command": "mulligan"}}}
+    (tmp_path / ".claude.json").write_text(json.dumps(servers))
+    client = tmp_path / "mulligan/helper/hook"
+    install(target, COMMAND, client=client)
+    found = claude_settings.installed(json.loads(target.file.read_text()))
+    words = [str(client), "claude", "--create"]
+    assert (found["SessionEnd"], found["Stop"]) == (words, [*words, "--unless-served"])
 
 
 def test_a_dry_run_shows_the_diff_and_writes_nothing(target: Target) -> None:
