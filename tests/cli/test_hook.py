@@ -56,6 +56,14 @@ def test_a_resume_names_the_command_that_continues_the_conversation(tmp_path: Pa
     assert b"claude --resume s-1`" in done.stdout
 
 
+@pytest.mark.parametrize("options", [["--later"], ["--later", "3"], ["more", "-x"]])
+def test_options_of_another_version_refuse_nothing(agent: CodingAgent, options: list[str]) -> None:
+    """Agents take the exit code 2 of a usage error for a refusal of the prompt."""
+    done = run(agent, agent.json("UserPromptSubmit", prompt="one"), "claude", *options)
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr
+    assert [one.note for one in agent.session().checkpoints()] == ["one"]
+
+
 def test_a_hook_replies_with_a_decision(agent: CodingAgent) -> None:
     rule = '[[effects.rules]]\nname = "Bash(rm *)"\napproval = "deny"\n'
     (agent.make_store() / "config.toml").write_text(rule)

@@ -26,7 +26,12 @@ EVENT_ID = "MULLIGAN_HOOK_ID"
 EXAMPLE = example("mulligan hook claude < event.json")
 
 
-@click.command("hook", cls=Command, epilog=EXAMPLE)
+# Settings of an agent may name options that only another version of Mulligan has. A usage error
+# exits with 2, which agents take for a refusal of the prompt or the call.
+ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+@click.command("hook", cls=Command, epilog=EXAMPLE, context_settings=ANY_OPTION)
 @click.argument("agent", metavar="[AGENT]", default="claude")
 @click.option("--budget", type=float, default=BUDGET_SECONDS, help="Seconds it may take at most.")
 @click.option("--create", is_flag=True, help="Make a store for a project that has none.")
