@@ -311,26 +311,31 @@ class MulliganPlugin(BasePlugin):
         super().__init__(name="mulligan")
         self._service = service
         self._at_most_once = at_most_once
-        self._active: dict[str, ActiveCall] = {}
+        # By the context, which ADK makes for one call: ids of models may be those of other calls,
+        # also in other sessions. It is kept here, so that no other one gets its number.
+        self._active: dict[int, tuple[Any, ActiveCall]] = {}
 
     async def before_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any
     ) -> dict[str, Any] | None:
         """Return the result of a call that returned before; otherwise record that it is made."""
-        calls, id = self._calls(tool_context), str(tool_context.function_call_id)
-        known = await calls.begin(id, tool.name, to_jsonable_python(tool_args, fallback=repr))
+        calls, call_id = self._calls(tool_context), _call_id(tool_context)
+        known = await calls.begin(call_id, tool.name, to_jsonable_python(tool_args, fallback=repr))
         if isinstance(known, ToolCall):
             return _as_dict(from_stored(known.result))
-        self._active[id] = known
+        self._active[id(tool_context)] = tool_context, known
         return None
 
     async def after_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any
     ) -> dict[str, Any] | None:
         """Record the result of a call."""
-        active = self._active.pop(str(tool_context.function_call_id), None)
+        active = self._taken(tool_context)
         if active is not None:
             stored = to_jsonable_python(result, fallback=repr)
+            if _waits_for_user(tool_context):
+                # ADK calls the tool when the user has answered: this is no result of it.
+                active.failed("waits for an answer of the user")
             await self._calls(tool_context).end(active, stored)
         return None
 
@@ -338,10 +343,15 @@ class MulliganPlugin(BasePlugin):
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: Exception
     ) -> dict[str, Any] | None:
         """Record that a call failed."""
-        active = self._active.pop(str(tool_context.function_call_id), None)
+        active = self._taken(tool_context)
         if active is not None:
             await self._calls(tool_context).end(active, error=error)
         return None
+
+    def _taken(self, tool_context: Any) -> ActiveCall | None:
+        """Return the call that is made with a context, and forget it."""
+        found = self._active.pop(id(tool_context), None)
+        return None if found is None else found[1]
 
     def _calls(self, tool_context: Any) -> RecordedCalls:
         adk = tool_context.session
@@ -415,6 +425,27 @@ def _unfinished(events: list[Event], message: Any) -> str | None:
     ended = [e for e in events if e.invocation_id == invocation and e.author != "user"]
     is_over = bool(ended) and (ended[-1].actions.end_of_agent or ended[-1].is_final_response())
     return None if is_over else str(invocation)
+
+
+def _call_id(tool_context: Any) -> str:
+    """Return an id that no other call of the session has, and that is the same after a crash.
+
+    Some models give the id of a call again, in another invocation or even in the next answer.
+    """
+    id, invocation = str(tool_context.function_call_id), str(tool_context.invocation_id)
+    answered = sum(
+        response.id == id
+        for event in tool_context.session.events
+        if event.invocation_id == invocation
+        for response in event.get_function_responses()
+    )
+    return f"{invocation}.{id}.{answered}"
+
+
+def _waits_for_user(tool_context: Any) -> bool:
+    """Whether a call asked the user to confirm it, or to sign in, instead of returning."""
+    id, actions = tool_context.function_call_id, tool_context.actions
+    return id in actions.requested_tool_confirmations or id in actions.requested_auth_configs
 
 
 def _as_dict(result: Any) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from tests.frameworks.needed import needed
 needed("google.adk")
 
 from google.adk.agents import LlmAgent
+from google.adk.apps import App
+from google.adk.apps.app import ResumabilityConfig
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -27,9 +29,10 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.sessions import Session as AdkSession
 from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.tools import FunctionTool
 from google.genai import types
 
-from mulligan.integrations.google_adk import MulliganSessionService
+from mulligan.integrations.google_adk import MulliganPlugin, MulliganSessionService
 
 WHO = {"app_name": "app", "user_id": "u", "session_id": "s"}
 FILE = Path(__file__).with_name("program.py")
@@ -355,3 +358,119 @@ def test_the_message_is_sent_again_only_if_its_invocation_ended(
 
     new = ["new_message"]
     assert asyncio.run(run()) == [new, ["invocation_id"], new, new]
+
+
+class Asks(BaseLlm):
+    """Calls a tool once in every turn, always under the same id, and says what it returned."""
+
+    call_id: str = "call_1"
+
+    async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
+        parts = llm_request.contents[-1].parts
+        found = [part.function_response for part in parts if part.function_response]
+        if found:
+            part = types.Part(text=str(found[0].response))
+        else:
+            call = types.FunctionCall(id=self.call_id, name="look", args={})
+            part = types.Part(function_call=call)
+        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+
+class Looking:
+    """Sessions of an agent whose calls of one tool are recorded."""
+
+    def __init__(self, service: MulliganSessionService, tool: Any, **model: Any) -> None:
+        self._service = service
+        app = App(
+            name="app",
+            root_agent=LlmAgent(name="a", model=Asks(model="asks", **model), tools=[tool]),
+            plugins=[MulliganPlugin(service)],
+            resumability_config=ResumabilityConfig(is_resumable=True),
+        )
+        self._runner = Runner(app=app, session_service=service)
+
+    async def events(self, session: str, part: types.Part, **options: Any) -> list[Event]:
+        who = {"app_name": "app", "user_id": "u", "session_id": session}
+        if await self._service.get_session(**who) is None:
+            await self._service.create_session(**who)
+        message = types.Content(role="user", parts=[part])
+        given = {"user_id": "u", "session_id": session, "new_message": message, **options}
+        return [event async for event in self._runner.run_async(**given)]
+
+    async def said(self, session: str, part: types.Part, **options: Any) -> str:
+        events = await self.events(session, part, **options)
+        [text] = [p.text for e in events if e.content for p in e.content.parts or [] if p.text]
+        return str(text)
+
+
+GO = types.Part(text="go")
+
+
+@pytest.mark.parametrize("call_id", ["call_1"])
+def test_an_id_that_a_model_gives_again_is_another_call(
+    service: MulliganSessionService, call_id: str
+) -> None:
+    numbers = iter(range(1, 9))
+
+    async def look() -> dict[str, Any]:
+        """Look."""
+        return {"number": next(numbers)}
+
+    async def run() -> None:
+        looking = Looking(service, look, call_id=call_id)
+        assert await looking.said("s", GO) == "{'number': 1}"
+        assert await looking.said("s", GO) == "{'number': 2}"
+
+    asyncio.run(run())
+
+
+def test_calls_of_two_sessions_with_one_id_are_told_apart(service: MulliganSessionService) -> None:
+    async def run() -> None:
+        first, second = asyncio.Event(), asyncio.Event()
+        numbers = iter((1, 2))
+
+        async def look() -> dict[str, Any]:
+            """Look: the call of the first session returns while the second one is made."""
+            number = next(numbers)
+            if number == 1:
+                first.set()
+                await second.wait()
+            else:
+                second.set()
+                await asyncio.gather(*others)
+            return {"number": number}
+
+        looking = Looking(service, look)
+        others = [asyncio.create_task(looking.said("s", GO))]
+        await first.wait()
+        await looking.said("t", GO)
+
+    asyncio.run(run())
+    for number, name in enumerate("st", 1):
+        timeline = service.session("app", "u", name)
+        assert timeline is not None
+        [call] = timeline.tools.list()
+        assert (call.status, call.result) == ("returned", {"number": number})
+
+
+@pytest.mark.parametrize("same_invocation", [False, True])
+def test_a_tool_is_called_once_the_user_has_confirmed_it(
+    service: MulliganSessionService, same_invocation: bool
+) -> None:
+    async def look() -> dict[str, Any]:
+        """Look."""
+        return {"seen": True}
+
+    async def run() -> str:
+        looking = Looking(service, FunctionTool(look, require_confirmation=True))
+        events = await looking.events("s", GO)
+        name = "adk_request_confirmation"
+        [asked] = [c for event in events for c in event.get_function_calls() if c.name == name]
+        answer = types.FunctionResponse(id=asked.id, name=name, response={"confirmed": True})
+        options = {"invocation_id": events[-1].invocation_id} if same_invocation else {}
+        return await looking.said("s", types.Part(function_response=answer), **options)
+
+    assert asyncio.run(run()) == "{'seen': True}"
+    timeline = service.session("app", "u", "s")
+    assert timeline is not None
+    assert [call.status for call in timeline.tools.list()] == ["failed", "returned"]
