@@ -24,6 +24,9 @@ from mulligan.session.parts.tools import ActiveCall
 RESPONSES = "model_responses"
 """The component with the responses of models that the conversation does not have yet."""
 
+MAX_ID = 160
+"""How many characters of a framework's id are used as they are; longer ones end in a digest."""
+
 MakeCall = Callable[[], Awaitable[Any]]
 """Makes a call, and returns its result as JSON can hold it."""
 
@@ -102,7 +105,8 @@ class RecordedCalls:
 
     def _known(self, id: str, name: str, args: Any) -> ToolCall | str:
         """Return the call that has returned, or the id under which it is made now."""
-        number, known = 1, id
+        first = id if len(id) <= MAX_ID else f"{id[: MAX_ID - 33]}~{digest_of(id)}"
+        number, known = 1, first
         while (found := self._found(known)) is not None:
             if found.name == name and from_stored(found.args) == args:
                 if found.status == "returned":
@@ -114,7 +118,7 @@ class RecordedCalls:
                         f"{name!r}, …, id={known!r}, result=…).",
                     )
             number += 1
-            known = f"{id}#{number}"
+            known = f"{first}#{number}"
         return known
 
     def _found(self, id: str) -> ToolCall | None:

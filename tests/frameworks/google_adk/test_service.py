@@ -406,7 +406,7 @@ class Looking:
 GO = types.Part(text="go")
 
 
-@pytest.mark.parametrize("call_id", ["call_1"])
+@pytest.mark.parametrize("call_id", ["call_1", "call_1" * 200])
 def test_an_id_that_a_model_gives_again_is_another_call(
     service: MulliganSessionService, call_id: str
 ) -> None:
