@@ -30,6 +30,9 @@ RECORD = "smolagents"
 STEPS = "conversation"
 VARIABLES = "variables"
 
+MAX_DEPTH = 8
+"""How many lists in each other are looked through for parts of a step."""
+
 _REBUILT = frozenset({"model_input_messages", "raw"})
 """What is not stored of a step: what a model was sent is in the steps before, and the answer of a
 provider in the message that was made of it."""
@@ -164,17 +167,23 @@ class MulliganSteps:
         self._session.state.put((RECORD, "lost"), lost)
 
     def _variables(self) -> dict[str, Any]:
-        self.lost = self._missing = tuple(self._session.state.get((RECORD, "lost"), []))
-        stored = self._session.state.get(VARIABLES) or {}
-        return {name: self._values.from_plain(value) for name, value in stored.items()}
+        found, lost = {}, [*self._session.state.get((RECORD, "lost"), [])]
+        for name, value in (self._session.state.get(VARIABLES) or {}).items():
+            try:
+                found[name] = self._values.from_plain(value)
+            except UnstorableValue:  # its class is in a module that the code of a step imported
+                lost.append(name)
+        self.lost = self._missing = tuple(lost)
+        return found
 
     def _dumped(self, step: Any) -> Any:
         return self._values.to_plain(self._slim(step))
 
-    def _slim(self, value: Any) -> Any:
+    def _slim(self, value: Any, depth: int = 0) -> Any:
         """Return a copy of a step that can be stored: images as PNG, errors as their message."""
-        if isinstance(value, list):
-            return [self._slim(item) for item in value]
+        # Lists of a step are not deeper; what its action returned may be.
+        if isinstance(value, list) and depth < MAX_DEPTH:
+            return [self._slim(item, depth + 1) for item in value]
         if isinstance(value, AgentError):
             return {"kind": type(value).__name__, "message": value.message}
         if not dataclasses.is_dataclass(value) or isinstance(value, type):
@@ -195,7 +204,7 @@ class MulliganSteps:
         try:
             self._values.to_plain(value)
         except UnstorableValue:
-            return repr(value)  # a result of an action that only the program knows
+            return _text(value)  # a result of an action that only the program knows
         return value
 
     def _loaded(self, stored: Any) -> Any:
@@ -220,6 +229,13 @@ class _Continued(list[Any]):
             self._has_task = True
             return
         super().append(step)
+
+
+def _text(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # by its class, or because it nests too deep
+        return f"<{type(value).__name__}: {type(error).__name__}>"
 
 
 def _equal(first: list[Any], second: list[Any]) -> int:

@@ -18,12 +18,19 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
+from mulligan.document.values import MAX_KEY
 from mulligan.errors import UnstorableValue
 
 TAG = "mulligan:type"
 """The key that says what a dictionary stands for."""
 
 _INTEGERS = range(-(2**63), 2**64)
+
+MAX_LEVELS = 60
+"""How deep plain values nest in each other; deeper ones are packed. The state has a limit of 100,
+of which the place of a value takes some."""
 
 _TEXTS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
     datetime: ("datetime", datetime.isoformat, datetime.fromisoformat),
@@ -32,7 +39,8 @@ _TEXTS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
     UUID: ("uuid", str, UUID),
     Decimal: ("decimal", str, Decimal),
     complex: ("complex", str, complex),
-    int: ("int", str, int),
+    # In hexadecimal, which has no limit of digits and takes time in proportion to them.
+    int: ("int", hex, lambda text: int(text, 0)),
 }
 """Values that are stored as text: their tag, and the way there and back."""
 
@@ -68,7 +76,10 @@ class TypedValues:
 
     def to_plain(self, value: Any) -> Any:
         """Return a value as the state can hold it, or raise ``UnstorableValue``."""
-        return self._written(value, ())
+        try:
+            return self._written(value, ())
+        except RecursionError as error:
+            raise UnstorableValue(f"A {type(value).__name__} nests too deep.") from error
 
     def from_plain(self, value: Any) -> Any:
         """Return the value that was written, or raise ``UnstorableValue``."""
@@ -81,9 +92,12 @@ class TypedValues:
         return self._read(value[TAG], value)
 
     def _written(self, value: Any, above: tuple[int, ...]) -> Any:
+        """Return a value as plain values; ``above`` has the id of its container at each level."""
         kind = type(value)
-        if value is None or kind in (bool, str, float, bytes):
+        if value is None or kind in (bool, float, bytes):
             return value
+        if kind is str:
+            return value if _is_unicode(value) else {TAG: "text", "bytes": _encoded(value)}
         if kind is int and value in _INTEGERS:
             return value
         if kind in _TEXTS:
@@ -91,12 +105,15 @@ class TypedValues:
             return {TAG: tag, "text": text(value)}
         if id(value) in above:
             raise UnstorableValue(f"A {kind.__name__} contains itself.")
+        if len(above) >= MAX_LEVELS:
+            return {TAG: "packed", "bytes": msgspec.msgpack.encode(self._written(value, ()))}
         inside = (*above, id(value))
         if kind is list:
             return [self._written(item, inside) for item in value]
-        if kind is dict and TAG not in value and all(type(key) is str for key in value):
+        if kind is dict and TAG not in value and all(map(_is_key, value)):
             return {key: self._written(item, inside) for key, item in value.items()}
-        return self._tagged(value, kind, inside)
+        # Its items are two or three levels below it.
+        return self._tagged(value, kind, (*inside, id(value), id(value)))
 
     def _tagged(self, value: Any, kind: type, inside: tuple[int, ...]) -> dict[str, Any]:
         def written(item: Any) -> Any:
@@ -118,6 +135,8 @@ class TypedValues:
         if isinstance(value, type):
             return {TAG: "type", "type": _key(value)}
         if isinstance(value, Enum):
+            if value.name not in type(value).__members__:
+                raise UnstorableValue(f"{value!r} is no member of its class.")
             return {TAG: "enum", "type": _key(kind), "name": value.name}
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             items = [written(item) for item in value]
@@ -145,6 +164,10 @@ class TypedValues:
         if tag in _FROM_PAIRS:
             return _FROM_PAIRS[tag](self._pairs(value))
         match tag:
+            case "text":
+                return value["bytes"].decode("utf-8", "surrogatepass")
+            case "packed":
+                return self.from_plain(msgspec.msgpack.decode(value["bytes"]))
             case "defaultdict":
                 return defaultdict(self.from_plain(value["factory"]), self._pairs(value))
             case "timedelta":
@@ -203,6 +226,23 @@ class TypedValues:
                 hint="Import its module before the value is read.",
             )
         return found
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which UTF-8 cannot hold."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _is_key(key: Any) -> bool:
+    """Whether a dictionary of the state can have a key."""
+    return type(key) is str and len(key) <= MAX_KEY and _is_unicode(key)
 
 
 def _key(kind: type) -> str:

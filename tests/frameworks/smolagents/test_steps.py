@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ from tests.frameworks.needed import needed
 
 needed("smolagents")
 
-from smolagents import ActionStep, ChatMessage, Model, TaskStep, ToolCallingAgent, tool
+from smolagents import (
+    ActionStep,
+    ChatMessage,
+    CodeAgent,
+    Model,
+    TaskStep,
+    ToolCallingAgent,
+    tool,
+)
 from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction, MessageRole
 from smolagents.monitoring import LogLevel
 from smolagents.utils import AgentExecutionError, AgentToolExecutionError
@@ -162,4 +171,68 @@ def test_after_a_restore_a_run_continues_from_the_stored_steps(tmp_path: Path) -
     steps.run(one, "third", reset=False)
     assert tasks(steps) == ["first", "third"]
     assert [s.task for s in one.memory.steps if isinstance(s, TaskStep)] == ["first", "third"]
+    steps.close()
+
+
+class Coder(Model):
+    """Answers with code; one that is None interrupts the run, as Ctrl-C does."""
+
+    def __init__(self, *codes: str | None) -> None:
+        super().__init__(model_id="coder")
+        self.codes = list(codes)
+
+    def generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatMessage:
+        code = self.codes.pop(0)
+        if code is None:
+            raise KeyboardInterrupt
+        return ChatMessage(role=MessageRole.ASSISTANT, content=f"<code>\n{code}\n</code>")
+
+
+def coder(*codes: str | None, imports: list[str] | None = None) -> CodeAgent:
+    made = CodeAgent(tools=[], model=Coder(*codes), additional_authorized_imports=imports)
+    made.logger.level = LogLevel.OFF
+    return made
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["7**9000", "'half \\ud83d'", "{'long' * 1000: 1}", "nested(150)", "nested(900)"],
+)
+def test_a_variable_that_the_state_cannot_hold_as_it_is_ends_no_run(
+    tmp_path: Path, value: str
+) -> None:
+    nested = "def nested(n):\n    v = 0\n    for i in range(n):\n        v = [v]\n    return v\n"
+    steps = MulliganSteps("s", tmp_path)
+    first = coder(f"{nested}x = {value}\ny = 1", None)
+    with pytest.raises(KeyboardInterrupt):
+        steps.run(first, "task")
+    second = coder("final_answer(y)")
+    assert steps.run(second, "task") == 1
+    if value == "nested(900)":
+        assert steps.lost == ("x",)
+    else:
+        assert second.state["x"] == first.python_executor.state["x"]
+    steps.close()
+
+
+def test_what_a_step_returned_is_stored_however_deep_it_nests(tmp_path: Path) -> None:
+    steps = MulliganSteps("s", tmp_path)
+    loop = "x = 0\nfor i in range(900):\n    x = [x]\nx"
+    assert steps.run(coder(loop, "final_answer(1)"), "task") == 1
+    assert len(steps.steps()) == 3
+    steps.close()
+
+
+def test_a_variable_whose_class_is_not_loaded_any_more_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loaded_here.py").write_text("class Point:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    steps = MulliganSteps("s", tmp_path / "store")
+    code = "import loaded_here\np = loaded_here.Point()\nq = 2"
+    with pytest.raises(KeyboardInterrupt):
+        steps.run(coder(code, None, imports=["loaded_here"]), "task")
+    monkeypatch.delitem(sys.modules, "loaded_here")
+    assert steps.run(coder("final_answer(q)"), "task") == 2
+    assert "p" in steps.lost
     steps.close()

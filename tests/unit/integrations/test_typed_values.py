@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import subprocess
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -23,6 +24,11 @@ HERE = __name__
 
 class Colour(enum.Enum):
     RED = 1
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
 
 
 class Level(enum.StrEnum):
@@ -63,6 +69,13 @@ class PrivateSlots:
         return self.__secret
 
 
+def nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
+    value: Any = "inside"
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
 Pair = namedtuple("Pair", "a b")
 
 VALUES: list[Any] = [
@@ -72,6 +85,9 @@ VALUES: list[Any] = [
     datetime(2026, 1, 2, 3, 4, 5, 6, UTC), date(2026, 1, 2), time(1, 2, 3), timedelta(1, 2, 3),
     timezone(timedelta(hours=2)), Decimal("1.10"), UUID(int=5), Colour.RED, Level.HIGH, int, Frozen,
     Frozen(1, Frozen(2)), Slotted([Frozen(3)]), Plain(4), Pair(1, Colour.RED),
+    7**9000, -(7**9000), "half \ud83d", ["\udc80"], {"\udc80": 1}, {"long" * 1000: 1}, {"": ""},
+    nested(150, lambda v: [v]), nested(150, lambda v: {"v": v}), nested(70, lambda v: Frozen(1, v)),
+    nested(70, lambda v: {1: v}), nested(70, lambda v: (v,)),
 ]  # fmt: skip
 
 
@@ -112,7 +128,15 @@ def itself() -> list[Any]:
 
 @pytest.mark.parametrize(
     "value",
-    [lambda: None, open, itself(), Fraction(1, 2), iter([])],
+    [
+        lambda: None,
+        open,
+        itself(),
+        Fraction(1, 2),
+        iter([]),
+        Access.READ | Access.WRITE,
+        nested(5000, lambda v: [v]),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_more_than_its_attributes_is_refused(value: Any) -> None:
