@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import uuid
 import weakref
 from typing import Any
 
@@ -21,7 +22,7 @@ from smolagents.memory import FinalAnswerStep
 
 from mulligan.document.document import MISSING
 from mulligan.errors import UnstorableValue
-from mulligan.integrations.handles import Handles, StoreLike, name_of, text_of
+from mulligan.integrations.handles import Handles, StoreLike, name_of, retried, text_of
 from mulligan.integrations.typed_values import TypedValues
 from mulligan.session import Session
 
@@ -29,6 +30,8 @@ KIND = "smolagents"
 RECORD = "smolagents"
 STEPS = "conversation"
 VARIABLES = "variables"
+WRITER = (RECORD, "writer")
+"""Which object stored the last step, and how many steps there are since."""
 
 MAX_DEPTH = 8
 """How many lists in each other are looked through for parts of a step."""
@@ -57,6 +60,9 @@ class MulliganSteps:
         self._agents: weakref.WeakSet[Any] = weakref.WeakSet()
         self._offset = 0
         self._missing: tuple[str, ...] = ()
+        self._id = uuid.uuid4().hex
+        self._written: list[Any] | None = None
+        """What is in the place of ``WRITER`` since this object wrote last; None before."""
         self._last: list[Any] = []
         """The last step that was stored here: another one is there after a restore."""
         self.lost: tuple[str, ...] = ()
@@ -70,17 +76,21 @@ class MulliganSteps:
     def __call__(self, step: Any, agent: Any) -> None:
         """Store a step that has ended, and the task before it."""
         if isinstance(step, FinalAnswerStep):
-            self._session.state.set((RECORD, "has_ended"), True)
+            with self._session.batch():
+                self._check_writer(self._session.state.length(STEPS))
+                self._session.state.set((RECORD, "has_ended"), True)
             return
         if isinstance(step, ActionStep):
             step.step_number += self._offset
         # An agent adds a step to its memory after the callbacks.
         present = [*agent.memory.steps, step]
         with self._session.batch():
-            new = [self._dumped(one) for one in present[self._session.state.length(STEPS) :]]
+            count = self._session.state.length(STEPS)
+            new = [self._dumped(one) for one in present[count:]]
             self._session.state.extend(STEPS, new)
             self._store_variables(agent)
-        self._last = new[-1:]
+            written = self._check_writer(count + len(new))
+        self._last, self._written = new[-1:], written
 
     def run(self, agent: Any, task: str, **options: Any) -> Any:
         """Run an agent on a task, or go on with it if it was interrupted in the middle.
@@ -102,8 +112,10 @@ class MulliganSteps:
                 self._session.state.truncate(STEPS, shared)
             if self._session.state.get(VARIABLES, MISSING) is not MISSING:
                 self._session.state.delete(VARIABLES)
-            self._session.state.set(RECORD, {"task": task, "has_ended": False, "lost": []})
-        self._offset, self._missing = 0, ()
+            written = [self._id, shared]
+            record = {"task": task, "has_ended": False, "lost": [], "writer": written}
+            self._session.state.set(RECORD, record)
+        self._offset, self._missing, self._written = 0, (), written
         return agent.run(task, **{**options, "reset": False})
 
     def steps(self) -> list[Any]:
@@ -124,7 +136,7 @@ class MulliganSteps:
         )
 
     def _resumed(self, agent: Any, task: str, options: dict[str, Any]) -> Any:
-        kept = self.steps()
+        kept = retried(self._taken_over)
         places = [n for n, step in enumerate(kept) if isinstance(step, TaskStep)]
         done = sum(isinstance(step, ActionStep) for step in kept[places[-1] :])
         agent.memory.steps = _Continued(kept)
@@ -132,6 +144,27 @@ class MulliganSteps:
         self._offset = done
         most = options.get("max_steps") or agent.max_steps
         return agent.run(task, **{**options, "reset": False, "max_steps": max(1, most - done)})
+
+    def _taken_over(self) -> list[Any]:
+        """Return the stored steps; from now on, another process that continues them is refused."""
+        before = self._session.state.get(WRITER, MISSING)
+        kept = self.steps()
+        written = [self._id, len(kept)]
+        self._session.state.set(WRITER, written, expected=before)
+        self._written = written
+        return kept
+
+    def _check_writer(self, count: int) -> list[Any]:
+        """Note that this object stores a step; raises ``Conflict`` if another one has since.
+
+        The steps of two processes would be mixed. What this one did meanwhile is not stored.
+        """
+        state, written = self._session.state, [self._id, count]
+        if self._written is None:  # a callback that was registered without ``run``
+            state.set(WRITER, written)
+        else:
+            state.set(WRITER, written, expected=self._written)
+        return written
 
     def _continued(self, agent: Any, is_known: bool) -> tuple[list[Any], int]:
         """Return the steps that a run continues from, and how many of them are stored.

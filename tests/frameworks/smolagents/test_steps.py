@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from smolagents import (
     CodeAgent,
     Model,
     TaskStep,
+    Tool,
     ToolCallingAgent,
     tool,
 )
@@ -26,6 +27,7 @@ from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction, 
 from smolagents.monitoring import LogLevel
 from smolagents.utils import AgentExecutionError, AgentToolExecutionError
 
+from mulligan.errors import Conflict
 from mulligan.integrations.smolagents import MulliganSteps
 
 FILE = Path(__file__).with_name("program.py")
@@ -236,3 +238,36 @@ def test_a_variable_whose_class_is_not_loaded_any_more_is_lost(
     assert steps.run(coder("final_answer(q)"), "task") == 2
     assert "p" in steps.lost
     steps.close()
+
+
+def test_of_two_processes_that_continue_a_run_the_later_one_writes(tmp_path: Path) -> None:
+    """The steps of both would be mixed, and some not stored at all."""
+    first, second = MulliganSteps("s", tmp_path), MulliganSteps("s", tmp_path)
+    taken: list[Any] = []
+
+    def take_over() -> str:
+        taken.append(second.run(agent(final("second")), "task"))
+        return "x"
+
+    one = agent(("fail", {}), ("take_over", {}), final("first"))
+    one.tools["take_over"] = tool_of(take_over)
+    with pytest.raises(Conflict):
+        first.run(one, "task")
+    assert taken == ["second"]
+    assert [step.is_final_answer for step in second.steps()[1:]] == [False, True]
+    assert second.timeline.state.get(("smolagents", "has_ended")) is True
+    first.close()
+    second.close()
+
+
+def tool_of(function: Any) -> Any:
+    class Made(Tool):
+        name = "take_over"
+        description = "Let another process continue."
+        inputs: ClassVar[dict[str, Any]] = {}
+        output_type = "string"
+
+        def forward(self) -> str:
+            return str(function())
+
+    return Made()
