@@ -298,3 +298,37 @@ def test_a_run_that_is_cancelled_goes_on(saver: Any, config: Config) -> None:
         "hello",
         *(f"answer {n}" for n in range(5)),
     ]
+
+
+class Switching(dict[Any, Any]):
+    """Lets another thread run whenever an entry is looked up."""
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        time.sleep(0)
+        return super().setdefault(key, default)
+
+
+def test_threads_that_read_many_pending_writes_at_once_find_all_of_them(
+    saver: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mulligan.integrations.langgraph import writes
+
+    monkeypatch.setattr(writes, "NEAR", 0)
+    configs = [put(saver, config, {}, number) for number in range(2)]
+    for number in range(100):
+        saver.put_writes(configs[number % 2], [("a", number)], f"task {number}")
+    thread = thread_of(saver)
+    records = [record for record, _ in thread.records()]
+    thread.writes._positions = Switching()
+    ready, found = threading.Barrier(4), list[int]()
+
+    def read(number: int) -> None:
+        ready.wait()
+        found.append(len(thread.writes.of(records[number % 2]).stored()))
+
+    readers = [threading.Thread(target=read, args=(number,)) for number in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert found == [50] * 4

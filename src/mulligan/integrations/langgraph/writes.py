@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from langgraph.checkpoint.base import writes_sort_key
@@ -45,6 +46,8 @@ class StoredWrites:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        # Listings and delta channels read in several threads, without the lock of the thread.
+        self._lock = threading.Lock()
         self._positions: dict[tuple[str, str], list[int]] = {}
         self._seen: list[tuple[str, str] | None] = []
 
@@ -59,8 +62,7 @@ class StoredWrites:
         if count - record.first_write <= NEAR:
             calls = state.slice(WRITES, record.first_write)
         else:
-            self._read_index()
-            positions = self._positions.get((record.namespace, record.id), [])
+            positions = self.positions((record.namespace, record.id))
             calls = [state.get((*WRITES, position)) for position in positions]
         for call in calls:
             if call is not None and (call[0], call[1]) == (record.namespace, record.id):
@@ -75,10 +77,11 @@ class StoredWrites:
                 found.setdefault((call[0], call[1]), PendingWrites()).add(*call[2:])
         return found
 
-    def positions(self) -> dict[tuple[str, str], list[int]]:
-        """Return where the writes of each checkpoint are."""
-        self._read_index()
-        return self._positions
+    def positions(self, checkpoint: tuple[str, str]) -> list[int]:
+        """Return where the writes of a checkpoint are, by its namespace and id."""
+        with self._lock:
+            self._read_index()
+            return [*self._positions.get(checkpoint, ())]
 
     def _read_index(self) -> None:
         """Read the places of all writes; later only those that were added since."""
