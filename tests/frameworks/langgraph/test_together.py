@@ -17,6 +17,8 @@ from tests.frameworks.needed import needed
 
 needed("langgraph.graph")
 
+from langgraph.checkpoint.base import empty_checkpoint
+
 Config = dict[str, Any]
 
 HANG_SECONDS = 60
@@ -332,3 +334,21 @@ def test_threads_that_read_many_pending_writes_at_once_find_all_of_them(
     for reader in readers:
         reader.join()
     assert found == [50] * 4
+
+
+def test_writes_are_found_although_other_threads_were_opened_before_their_checkpoint(
+    saver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LangGraph may save the writes of a task before the checkpoint that they belong to."""
+    from mulligan.integrations.langgraph import saver as module
+
+    monkeypatch.setattr(module, "MAX_THREADS", 2)
+    first = empty_checkpoint()
+    config = {"configurable": {"thread_id": "thread-1", "checkpoint_ns": ""}}
+    early = {"configurable": {**config["configurable"], "checkpoint_id": first["id"]}}
+    saver.put_writes(early, [("a", 1)], "task")
+    for number in range(4):
+        put(saver, {"configurable": {"thread_id": f"other-{number}"}}, {}, 0)
+    saved = saver.put(config, first, {"source": "loop", "step": 0}, {})
+    assert writes_of(saver, saved) == [("task", 1)]
+    assert len(saver._threads) == 2

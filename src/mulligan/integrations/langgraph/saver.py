@@ -365,9 +365,17 @@ class MulliganSaver(BaseCheckpointSaver[Version]):
                 )
                 self._threads[name] = Thread(session, has_files=self._workspace is not None)
                 if len(self._threads) > MAX_THREADS:
-                    self._threads.popitem(last=False)[1].session.close()
+                    self._close_oldest(name)
             self._threads.move_to_end(name)
             return self._threads[name]
+
+    def _close_oldest(self, used: str) -> None:
+        """Close the thread that was not used for longest; one that is needed stays."""
+        for name, thread in self._threads.items():
+            if name != used and not thread.is_needed:
+                del self._threads[name]
+                thread.session.close()
+                return
 
 
 def _address(config: Config) -> tuple[str, str, str | None]:

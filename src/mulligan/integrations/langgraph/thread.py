@@ -92,6 +92,11 @@ class Thread:
         """The number of the thread's session, which no later one of the same name has."""
         return self.session.internal.number
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether it knows of writes whose checkpoint is still to come, or has calls to write."""
+        return bool(self._early or self._queue.waiting())
+
     def start(self, configurable: dict[str, Any]) -> None:
         """Prepare the files for a run, if the config that loads a checkpoint is that of one."""
         if self._files is not None:
