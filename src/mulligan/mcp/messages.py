@@ -73,7 +73,7 @@ class Lines:
     def __iter__(self) -> Iterator[bytes | TooLong]:
         parts: list[bytes] = []
         size, skipping = 0, False
-        while data := os.read(self._descriptor, _READ_BYTES):
+        while data := self._read():
             *whole, rest = data.split(b"\n")
             for part in whole:
                 if skipping or size + len(part) > self._limit:
@@ -90,6 +90,14 @@ class Lines:
         # end its last line.
         if line := b"".join(parts).strip():
             yield line
+
+    def _read(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._descriptor, _READ_BYTES)
+            except BlockingIOError:
+                # As in ``Output``: some clients give an end that does not wait.
+                select.select([self._descriptor], [], [])
 
 
 class Output:

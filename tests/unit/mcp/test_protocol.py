@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -14,7 +15,7 @@ import pytest
 import mulligan
 from mulligan.make_store import make_store
 from mulligan.mcp.hooks import HookReply
-from mulligan.mcp.messages import Output
+from mulligan.mcp.messages import Lines, Output
 from mulligan.mcp.project import Settings
 from mulligan.mcp.versions import PER_REQUEST, VERSION_KEY, WITH_HANDSHAKE
 from tests.unit.mcp.conftest import PATIENCE, Connection, Handler
@@ -140,6 +141,23 @@ def test_an_output_that_does_not_wait_gets_all_of_an_answer() -> None:
         assert json.loads(file.readline()) == {"text": text}
     sending.join(PATIENCE)
     os.close(writing)
+
+
+def test_an_input_that_does_not_wait_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    pieces, wait = [b'{"a":', b"1}\n", b"[]"], select.select
+
+    def client_writes_then_wait(*descriptors: Any) -> Any:
+        if pieces:
+            os.write(writing, pieces.pop(0))
+        else:
+            os.close(writing)
+        return wait(*descriptors)
+
+    monkeypatch.setattr(select, "select", client_writes_then_wait)
+    assert list(Lines(reading)) == [b'{"a":1}', b"[]"]
+    os.close(reading)
 
 
 def test_notifications_and_answers_get_no_answer(client: Connection) -> None:
