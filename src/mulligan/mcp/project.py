@@ -69,9 +69,13 @@ class Project:
         """Return a session with its files; the default one without a name."""
         store = self.store()
         chosen = name or self.default(store, create=create)
-        known = self._sessions.get(chosen)
+        known = self._sessions.pop(chosen, None)
         if known is not None:
-            return known
+            # Another process may have deleted it, and may have made another one of that name.
+            if _is_present(store, known):
+                self._sessions[chosen] = known
+                return known
+            known.close()
         while len(self._sessions) >= MAX_OPEN:
             self._sessions.pop(next(iter(self._sessions))).close()
         opened = self._with_files(store, chosen, create=create and name is None)
@@ -138,3 +142,11 @@ class Project:
         said = finding_text(found)
         if said is not None:
             self.settings.tell(said)
+
+
+def _is_present(store: Store, session: Session) -> bool:
+    from mulligan.store import engine_of
+
+    with engine_of(store).read() as view:
+        record = view.find(session.name)
+    return record is not None and record.number == session.internal.number

@@ -241,6 +241,15 @@ def test_a_plan_of_the_state_needs_the_same_head(
         assert session.state.get("memory") == {"step": 1}
 
 
+def test_a_session_that_was_deleted_is_opened_anew(client: Connection, project: Path) -> None:
+    client.call("checkpoint", note="of the first one")
+    with mulligan.open(project) as store:
+        store.delete("main")
+    assert "UnknownSession" in client.call("log", session="main")
+    client.call("checkpoint", note="of the second one")
+    assert [entry["note"] for entry in client.call("log")["entries"]] == ["of the second one"]
+
+
 def test_a_fork_gets_a_directory_and_a_session(
     client: Connection, project: Path, tmp_path: Path
 ) -> None:
