@@ -42,9 +42,9 @@ class Plans:
     def __init__(self) -> None:
         self._plans: OrderedDict[str, RestorePlan] = OrderedDict()
 
-    def add(self, session: Session, preview: Preview, what: What) -> RestorePlan:
-        """Keep a plan, and return it with its id."""
-        head, files = session.head.seq, digest(preview)
+    def add(self, session: Session, head: int, preview: Preview, what: What) -> RestorePlan:
+        """Keep a plan that was made on a head, and return it with its id."""
+        files = digest(preview)
         about = (session.name, head, preview.state.after.session, preview.state.after.seq)
         named = msgspec.json.encode((about, what, preview.parts)) + files
         id = blake2b(named, digest_size=8).hexdigest()

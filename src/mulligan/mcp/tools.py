@@ -113,9 +113,11 @@ class Tools:
         session = self.project.session(given.session)
         if given.what == "files" and self.project.directory(session) is None:
             raise UnsafeWorkspace(f"The session {session.name!r} has no files.", hint="")
+        # Before the preview: what is written while it is made may not be in it.
+        head = session.head.seq
         parts = self._parts(session, given)
         preview = self._preview(session, given.point, parts)
-        plan = self.plans.add(session, preview, given.what)
+        plan = self.plans.add(session, head, preview, given.what)
         files, state = preview.files, state_changes(preview.state)
         listed, effects = file_changes(files.files), preview.effects
         view = {

@@ -14,6 +14,7 @@ import pytest
 import mulligan
 from mulligan.mcp import toolbox
 from mulligan.mcp.hooks import HookReply
+from mulligan.mcp.tools import Tools
 from tests.unit.mcp.conftest import Connection, Handler
 
 NAMES = {
@@ -239,6 +240,27 @@ def test_a_plan_of_the_state_needs_the_same_head(
         assert session.state.get("memory/step") == 2
         client.call("restore", plan_id=plan(client, point="start", what=what))
         assert session.state.get("memory") == {"step": 1}
+
+
+def test_a_plan_covers_nothing_that_was_written_while_it_was_made(
+    client: Connection, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = client.call("checkpoint")["checkpoint_id"]
+    preview = Tools._preview
+
+    def slow(*arguments: Any) -> Any:
+        found = preview(*arguments)
+        with mulligan.open(project) as store:
+            store.session("main").state.set("late", True)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tools, "_preview", slow)
+        plan = client.call("plan_restore", point=point, what="both")
+    assert not plan["state"]
+    assert "PlanOutdated" in client.call("restore", plan_id=plan["plan_id"])
+    with mulligan.open(project) as store:
+        assert store.session("main").state.get("late") is True
 
 
 def test_a_session_that_was_deleted_is_opened_anew(client: Connection, project: Path) -> None:
