@@ -36,7 +36,12 @@ from mulligan.integrations.handles import (
     retried,
     text_of,
 )
-from mulligan.integrations.json_values import all_from_stored, all_to_stored
+from mulligan.integrations.json_values import (
+    all_from_stored,
+    all_to_stored,
+    from_stored,
+    to_stored,
+)
 from mulligan.session import Session
 
 R = TypeVar("R")
@@ -87,7 +92,7 @@ class MulliganSessionStore(SessionStore):
                 {
                     "session_id": record["session_id"],
                     "mtime": written,
-                    "data": record["summary"],
+                    "data": from_stored(record["summary"]),
                 }
                 for record, written in self._written(project_key)
             ]
@@ -321,9 +326,10 @@ def _with_entries(
         return {**record, "subpaths": {**record["subpaths"], subpath: count}}
     previous: Any = None
     if record["entries"]:
-        previous = {"session_id": key["session_id"], "mtime": 0, "data": record["summary"]}
+        data = from_stored(record["summary"])
+        previous = {"session_id": key["session_id"], "mtime": 0, "data": data}
     folded = fold_session_summary(previous, key, new)
-    return {**record, "entries": count, "summary": folded["data"]}
+    return {**record, "entries": count, "summary": to_stored(folded["data"])}
 
 
 def _prompt(entry: Any) -> str | None:

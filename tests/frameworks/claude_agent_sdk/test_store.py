@@ -64,6 +64,17 @@ def test_after_a_restore_entries_of_the_abandoned_future_are_new_again(
     assert asyncio.run(run()) == [entry(1), entry(2), entry(3)]
 
 
+def test_a_prompt_with_half_of_a_character_is_summarised(store: MulliganSessionStore) -> None:
+    async def run() -> Any:
+        await store.append(KEY, [entry(1, message={"role": "user", "content": "half \ud83d"})])
+        await store.append(KEY, [entry(2, customTitle="title \ud83d")])
+        [summary] = await store.list_session_summaries("p")
+        return summary["data"], len(await store.load(KEY) or [])
+
+    data, count = asyncio.run(run())
+    assert (data["first_prompt"], data["custom_title"], count) == ("half \ud83d", "title \ud83d", 2)
+
+
 @pytest.mark.parametrize(
     "odd", ["\ud800 half a pair", 2**80, {"mulligan:json": "1"}, 1.5, None, {"": [[]]}]
 )
