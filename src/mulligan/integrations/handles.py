@@ -15,6 +15,7 @@ from mulligan.aio_worker import finished, to_end
 from mulligan.errors import Conflict, UnknownSession
 from mulligan.session import Session
 from mulligan.session.names import session_name
+from mulligan.session.write.delete import delete_session
 from mulligan.store import Store, engine_of
 
 P = ParamSpec("P")
@@ -58,11 +59,14 @@ class Handles:
         if opened is not None:
             opened.close()
 
-    def delete(self, name: str) -> None:
-        """Delete a session, if it exists; what nothing else needs of it is gone at the next gc."""
+    def delete(self, name: str, expected: tuple[int, int] | None = None) -> None:
+        """Delete a session, if it exists; what nothing else needs of it is gone at the next gc.
+
+        ``expected`` is as in ``delete_session``: nothing is deleted that was written since.
+        """
         self.forget(name)
         try:
-            self.store.delete(name)
+            delete_session(engine_of(self.store), name, expected)
         except UnknownSession:
             return  # another process was faster
 

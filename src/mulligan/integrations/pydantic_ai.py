@@ -201,15 +201,15 @@ class MulliganConversationStore(ConversationStore):
 
     def _delete(self, conversation_id: str, expected_revision: str) -> None:
         name = _name(conversation_id)
+        session = self._handles.find(name)
+        if session is None:
+            raise ConversationConflict(conversation_id)
+        # Before the record is read: what another process saves after that is not deleted.
+        expected = session.internal.number, session.head.seq
         record = self._record(name)
         if record is None or record.revision != expected_revision:
             raise ConversationConflict(conversation_id)
-        state = self._handles.session(name).state
-        before = state.get(RECORD, MISSING)
-        if before is not MISSING and all_from_stored([before])[0]["revision"] == expected_revision:
-            # Compared first: what another process saved meanwhile is not deleted.
-            state.delete(RECORD, expected=before)
-            self._handles.delete(name)
+        self._handles.delete(name, expected)
 
     def _chain(self, head: str, limit: int | None) -> list[ConversationEntry]:
         """Return an entry and those before it, oldest first, as many as there may be."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,46 @@ def test_two_processes_save_one_conversation(tmp_path: Path) -> None:
     for writer in (1, 2):
         own = [text for text in found if text.startswith(f"{writer}.")]
         assert own == [f"{writer}.{n}" for n in range(15)]
+
+
+@pytest.mark.parametrize("other", ["new", "next"])
+def test_what_another_process_saves_while_one_deletes_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    first, second = MulliganConversationStore(tmp_path), MulliganConversationStore(tmp_path)
+
+    async def save(conversation: Conversation) -> bool:
+        conversation.messages.append(said(other))
+        try:
+            await second.save(conversation)
+        except ConversationConflict:
+            return False
+        return True
+
+    async def run() -> tuple[bool, Any]:
+        conversation = Conversation(conversation_id="c")
+        conversation.messages.append(said("old"))
+        await first.save(conversation)
+        record = await first.read_record("c")
+        assert record is not None
+        one = Conversation(conversation_id="c") if other == "new" else await second.load("c")
+        saved, delete = [], first._handles.delete
+
+        def saved_by_another_first(*arguments: Any) -> None:
+            if not saved:
+                with ThreadPoolExecutor(1) as threads:
+                    saved.append(threads.submit(lambda: asyncio.run(save(one))).result())
+            delete(*arguments)
+
+        monkeypatch.setattr(first._handles, "delete", saved_by_another_first)
+        with suppress(ConversationConflict):
+            await first.delete_record("c", expected_revision=record.revision)
+        return saved[0], texts(await second.load("c"))
+
+    is_saved, found = asyncio.run(run())
+    assert found == (None if not is_saved else ["new"] if other == "new" else ["old", "next"])
+    first.close()
+    second.close()
 
 
 def interrupted(directory: Path, how: str) -> tuple[str, list[str]]:

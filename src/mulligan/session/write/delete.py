@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mulligan.document.history import document_at
-from mulligan.errors import LeaseHeld, RestorePending
+from mulligan.errors import Conflict, LeaseHeld, RestorePending
 from mulligan.failpoints import Failpoint
 from mulligan.layout import LOCKS
 from mulligan.session.write.leases import is_held
@@ -23,11 +23,16 @@ if TYPE_CHECKING:
     from mulligan.model import SessionRecord
 
 
-def delete_session(engine: Engine, name: str) -> None:
-    """Delete the session of a name, in one transaction."""
+def delete_session(engine: Engine, name: str, expected: tuple[int, int] | None = None) -> None:
+    """Delete the session of a name, in one transaction.
+
+    ``expected`` is its number and the seq of its head: ``Conflict`` is raised if it has others.
+    """
     # Pinned: the newest document is read below.
     with engine.pin(), engine.write() as txn:
         record = known_session(txn, name)
+        if expected not in (None, (record.number, txn.head(record.number).seq)):
+            raise Conflict(f"The session {name!r} was written to.", hint="Nothing was deleted.")
         _refuse_held(engine, txn, record)
         _refuse_pending(engine, txn, record)
         txn.delete_session(record.number, engine.clock.now())
