@@ -112,6 +112,36 @@ def program(place: Path, code: str) -> str:
     return f"{PYTHON} program.py"
 
 
+FILLS = """
+    import os, tty
+    from pathlib import Path
+    tty.setraw(0)
+    os.write(1, b"raw %d\\r\\n" % os.getpid())
+    os.set_blocking(1, False)
+    while True:
+        try:
+            os.write(1, b"x" * 4096)
+        except BlockingIOError:
+            os.set_blocking(1, True)
+            Path("full").touch()
+"""
+
+WAITS = """
+    import time
+    from pathlib import Path
+    Path("again").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
+"""
+
+
+def wait_for(file: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while not file.exists():
+        assert time.monotonic() < until, f"there is no {file.name}"
+        time.sleep(0.01)
+
+
 def test_a_program_that_reads_gets_what_is_typed(place: Path, window: TerminalWindow) -> None:
     window.type(f"{MULLIGAN} run -- {program(place, READS)}\n")
     window.until("name? ")
@@ -129,6 +159,24 @@ def test_a_full_screen_program_gets_every_key(place: Path, window: TerminalWindo
     window.type("\x03")
     window.until("key 3")
     window.type("q")
+    assert window.status() == 0
+    assert window.has_echo()
+
+
+def test_a_killed_program_is_restarted_although_nothing_reads_its_terminal(
+    place: Path, window: TerminalWindow
+) -> None:
+    """As when Ctrl-S stopped it, or its window is suspended."""
+    code = program(place, FILLS)
+    (place / "second.py").write_text(textwrap.dedent(WAITS))
+    window.type(f"{MULLIGAN} run --again '{PYTHON} second.py' -- {code}\n")
+    window.until("raw ")
+    pid = int(window.until("\r"))
+    wait_for(place / "full")
+    os.kill(pid, signal.SIGKILL)
+    wait_for(place / "again")
+    window.until("\x1b[?1049l")  # what the terminal was to be sent
+    (place / "go").touch()
     assert window.status() == 0
     assert window.has_echo()
 

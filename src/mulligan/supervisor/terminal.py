@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import termios
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -25,8 +26,10 @@ hidden cursor, mouse and focus reports, bracketed paste, keyboard protocols and 
 Leaving the second screen puts the cursor where it was when that was entered, also if it was left
 long ago. Entering it first keeps the cursor of a program that was not in it."""
 
-WANTS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
+RESET_SECONDS = 0.2
+"""How long the supervisor waits until a terminal takes that; mostly it does at once."""
 
+WANTS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
 
 MAX_HELD = 100
 """How many sentences wait until an agent returns the terminal; older ones are dropped."""
@@ -80,7 +83,18 @@ class Terminal:
             self._make_foreground(os.getpgrp())
             termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._modes)
             if reset:
-                os.write(self.descriptor, RESET)
+                self._reset()
+
+    def _reset(self) -> None:
+        # In a thread: where nothing reads what the terminal is sent, or Ctrl-S has stopped it, the
+        # write waits. The supervisor must go on; what is written later comes after this.
+        writing = threading.Thread(target=self._write, args=(RESET,), daemon=True)
+        writing.start()
+        writing.join(RESET_SECONDS)
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self.descriptor, data)
 
     def _lend(self, group: int) -> None:
         # The group has ended meanwhile, or the terminal is gone.
