@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,6 +41,7 @@ class Handles:
         self._open: OrderedDict[str, Session] = OrderedDict()
         # Not held while a session is closed: that may wait for a transaction of another thread.
         self._lock = threading.Lock()
+        _HANDLES.add(self)
 
     def session(self, name: str) -> Session:
         """Return the session of that name, created if missing."""
@@ -99,6 +101,18 @@ class Handles:
         with engine_of(self.store).read() as view:
             record = view.find(session.name)
         return record is not None and record.number == session.internal.number
+
+
+_HANDLES: weakref.WeakSet[Handles] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # A thread that is not there in the child may have held the lock.
+    for handles in list(_HANDLES):
+        handles._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class CallThread:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -352,3 +355,21 @@ def test_writes_are_found_although_other_threads_were_opened_before_their_checkp
     saved = saver.put(config, first, {"source": "loop", "step": 0}, {})
     assert writes_of(saver, saved) == [("task", 1)]
     assert len(saver._threads) == 2
+
+
+def test_a_fork_waits_for_no_thread_of_its_parent(saver: Any, config: Config) -> None:
+    put(saver, config, {}, 0)
+    other = copy.copy(saver)
+    # As when other threads open a thread of a graph, and save a checkpoint, just now.
+    with saver._lock, thread_of(saver)._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(HANG_SECONDS)
+            try:
+                put(saver, config, {}, 1)
+                put(other, config, {}, 2)
+                os._exit(0 if other._threads is saver._threads else 1)
+            finally:
+                os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(list(saver.list(config))) == 3

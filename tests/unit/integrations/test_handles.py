@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -102,6 +103,23 @@ def test_a_fork_gets_a_thread_of_its_own() -> None:
     if child == 0:
         os._exit(0 if asyncio.run(thread.run(os.getpid)) == os.getpid() else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
+    opened = Handles(tmp_path)
+    opened.session("a")
+    with opened._lock:  # as when another thread opens a session just now
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # only against hanging
+            try:
+                opened.session("a").state.set("x", 1)
+                os._exit(0)
+            finally:
+                os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert opened.session("a").state.get("x") == 1
+    opened.close()
 
 
 def test_a_conflict_is_decided_again() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -77,6 +78,7 @@ class MulliganSaver(BaseCheckpointSaver[Version]):
         # For the table of threads. Each thread has a lock of its own, so graphs do not wait for
         # each other's transactions.
         self._lock = threading.Lock()
+        _SAVERS.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -109,6 +111,13 @@ class MulliganSaver(BaseCheckpointSaver[Version]):
             thread.session.close()
         if self._owns_store:
             self.store.close()
+
+    def __copy__(self) -> Self:
+        """Return another saver with the same threads; LangGraph gives it another serializer."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        _SAVERS.add(made)
+        return made
 
     @property
     def codec(self) -> ValueCodec:
@@ -403,3 +412,18 @@ def _config(thread: str, namespace: str, id: str) -> Config:
             "checkpoint_id": id,
         }
     }
+
+
+_SAVERS: weakref.WeakSet[MulliganSaver] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # A thread of the parent may have held a lock, or may have been about to write: all threads of
+    # graphs are opened again when they are needed. Copies share theirs.
+    renewed: dict[int, tuple[threading.Lock, OrderedDict[str, Thread]]] = {}
+    for saver in list(_SAVERS):
+        fresh = renewed.setdefault(id(saver._threads), (threading.Lock(), OrderedDict()))
+        saver._lock, saver._threads = fresh
+
+
+os.register_at_fork(after_in_child=_after_fork)
