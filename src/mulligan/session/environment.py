@@ -6,7 +6,6 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -59,13 +58,17 @@ class EnvironmentReader:
         self._directory = directory
         self._variables = variables
         self._keep = ALLOWED | frozenset(keep)
+        # Not cached_property: before Python 3.12 it has a lock, and a child that was forked while
+        # another thread looked for tools would wait for it forever.
+        self._known: tuple[Environment, Path | None] | None = None
 
     def capture(self) -> Environment:
         """Return the environment as it is now; only the git head can change between calls."""
-        head = None if self._git_directory is None else git_head(self._git_directory)
-        return msgspec.structs.replace(self._constant, git_head=head)
+        if self._known is None:
+            self._known = self._constant(), self._git_directory()
+        constant, git = self._known
+        return msgspec.structs.replace(constant, git_head=None if git is None else git_head(git))
 
-    @cached_property
     def _constant(self) -> Environment:
         import platform  # slow to import, and needed only once per process
 
@@ -80,7 +83,6 @@ class EnvironmentReader:
             variables=safe_variables(self._variables, self._keep),
         )
 
-    @cached_property
     def _git_directory(self) -> Path | None:
         from mulligan.locate.git import find_git
 

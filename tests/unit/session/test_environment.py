@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -191,3 +194,26 @@ def test_a_git_head_that_leads_elsewhere_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(git / "refs/fifo")
     (git / "HEAD").write_text("ref: refs/fifo\n")
     assert git_head(git) is None
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_looks_for_tools(tmp_path: Path) -> None:
+    pipe = tmp_path / "tools"
+    os.mkfifo(pipe)
+    looking = Thread(target=EnvironmentReader(tmp_path, {}, cache=pipe).capture)
+    looking.start()
+    writing = None
+    while writing is None:
+        with suppress(OSError):  # until the thread reads
+            writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # only against hanging
+        try:
+            EnvironmentReader(tmp_path, {}).capture()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    os.close(writing)
+    looking.join()
+    assert status == 0
