@@ -59,7 +59,7 @@ CHECKPOINT_INTERVAL = "MULLIGAN_CHECKPOINT_INTERVAL"
 PROMPT = "MULLIGAN_PROMPT"
 HANDOVER = "MULLIGAN_HANDOVER"
 RESTARTS = "MULLIGAN_RESTARTS"
-SUPERVISOR = "MULLIGAN_SUPERVISOR"
+SUPERVISOR_ID = "MULLIGAN_SUPERVISOR"
 """The process that started an agent: host, pid, start time; see ``leases.identity``."""
 
 
@@ -251,7 +251,7 @@ def _is_taken(session: Session, epoch: int, variables: Mapping[str, str]) -> boo
     lease = session.internal.lease_of(session.actor)
     if lease is None or lease.epoch != epoch or not session.internal.is_held(session.actor):
         return False
-    return str(lease.holder) not in (this_process(), variables.get(SUPERVISOR))
+    return str(lease.holder) not in (this_process(), variables.get(SUPERVISOR_ID))
 
 
 def agent_variables(
@@ -281,7 +281,7 @@ def agent_variables(
         PROMPT: prompt or "",
         HANDOVER: handover or "",
         RESTARTS: str(restarts),
-        SUPERVISOR: this_process(),
+        SUPERVISOR_ID: this_process(),
     }
     return {name: value for name, value in found.items() if value}
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 import mulligan
 
 SOURCE = Path(mulligan.__file__).parent
+TESTS = Path(__file__).parents[1]
 GLOSSARY = SOURCE.parents[1] / "ARCHITECTURE.md"
 
 RETIRED_WORDS = {
@@ -70,6 +74,12 @@ RETIRED_NAMES = {
 }
 """Not as an identifier of their own."""
 
+NOUNS = (
+    "Begun", "Contents", "Draft", "Head", "Limits", "Origin", "Patch", "Pending", "Place", "Plan",
+    "Request", "Step", "Watcher", "Writer",
+)  # fmt: skip
+"""Words that several classes had as their whole name; each may name one thing."""
+
 
 def identifiers(file: Path) -> Iterator[tuple[int, str]]:
     """Yield line and name of everything that a file defines, uses or imports."""
@@ -110,6 +120,30 @@ def _instead(name: str) -> list[str]:
     """Return what replaced a name or words of it."""
     names = [RETIRED_NAMES[one] for one in {name, name.lstrip("_")} if one in RETIRED_NAMES]
     return names + [RETIRED_WORDS[word] for word in words(name) if word in RETIRED_WORDS]
+
+
+def test_no_file_is_named_by_a_retired_word() -> None:
+    files = [*SOURCE.rglob("*.py"), *TESTS.rglob("*.py")]
+    assert [
+        str(file) for file in files for word in words(file.stem) if word.lower() in RETIRED_WORDS
+    ] == []
+
+
+@cache
+def _classes() -> Mapping[str, list[str]]:
+    """Return where each class is defined, by its name without underscores."""
+    found = defaultdict(list)
+    for file in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(f"{file}:{node.lineno}")
+    return found
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_a_noun_names_one_class(noun: str) -> None:
+    """Another class gets a name that says what it is."""
+    assert len(_classes().get(noun, [])) <= 1, _classes()[noun]
 
 
 def test_the_glossary_explains_what_replaced_them() -> None:

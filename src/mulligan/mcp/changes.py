@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from mulligan.mcp.inputs import DiffInput
-from mulligan.mcp.outputs import DiffOutput, FileChangeOutput, Place, StateChange, shaped
+from mulligan.mcp.outputs import DiffOutput, FileChangeOutput, PointOutput, StateChange, shaped
 from mulligan.views.diffs import all_differences
 from mulligan.views.encoding import to_json
 from mulligan.views.file_diffs import FileContents
@@ -67,8 +67,8 @@ def diff_output(session: Session, diff: Diff, given: DiffInput, root: Path) -> D
         contents = FileContents(session, diff.before, diff.after if given.after else None, root)
         shown, cut = _with_patches(diff.files[: len(shown)], shown, contents)
     return DiffOutput(
-        before=shaped(point_view(diff.before), Place),
-        after=shaped(point_view(diff.after), Place),
+        before=shaped(point_view(diff.before), PointOutput),
+        after=shaped(point_view(diff.after), PointOutput),
         files=shown,
         state=state.shown,
         truncated=files.more or state.more or cut,

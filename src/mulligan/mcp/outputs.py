@@ -16,7 +16,7 @@ def shaped(view: Any, shape: type[S]) -> S:
     return msgspec.convert(jsonable(view), shape)
 
 
-class Place(msgspec.Struct, frozen=True):
+class PointOutput(msgspec.Struct, frozen=True):
     """A point: session and sequence number."""
 
     session: str
@@ -50,7 +50,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     status: str | None
     directory: str | None
     checkpoint: CheckpointOutput | None
-    parent: Place | None
+    parent: PointOutput | None
     tasks: dict[str, int]
     effects: dict[str, int]
 
@@ -69,7 +69,7 @@ class FileOutput(msgspec.Struct, frozen=True):
     """A stretch of a file; ``encoding`` is utf-8 or base64, ``size`` that of the whole file."""
 
     path: str
-    point: Place
+    point: PointOutput
     content: str
     encoding: str
     size: int
@@ -91,7 +91,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     verdict: str | None = None
     files: int | None = None
     mode: str | None = None
-    to: Place | None = None
+    to: PointOutput | None = None
 
 
 class LogOutput(msgspec.Struct, frozen=True):
@@ -126,8 +126,8 @@ class StateChange(msgspec.Struct, frozen=True):
 class DiffOutput(msgspec.Struct, frozen=True):
     """What differs; ``truncated`` if there is more than is listed."""
 
-    before: Place
-    after: Place
+    before: PointOutput
+    after: PointOutput
     files: list[FileChangeOutput]
     state: list[StateChange]
     truncated: bool
@@ -158,7 +158,7 @@ class PlanOutput(msgspec.Struct, frozen=True):
     plan_id: str
     session: str
     head: int
-    to: Place
+    to: PointOutput
     what: str
     files: list[FileChangeOutput]
     state: list[StateChange]
@@ -181,7 +181,7 @@ class RestoredOutput(msgspec.Struct, frozen=True):
     """A restore that was done; ``safety`` is the checkpoint of what was there before."""
 
     mode: str
-    to: Place
+    to: PointOutput
     seq: int
     safety: str
     directory: str | None
@@ -193,7 +193,7 @@ class ForkOutput(msgspec.Struct, frozen=True):
     """A session that was forked, and the directory of its own, if it got one."""
 
     session: str
-    parent: Place | None
+    parent: PointOutput | None
     seq: int
     directory: str | None
 

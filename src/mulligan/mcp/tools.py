@@ -85,7 +85,7 @@ class Tools:
         text, encoding = as_text(part)
         return outputs.FileOutput(
             path=given.path,
-            point=shaped(point_view(point), outputs.Place),
+            point=shaped(point_view(point), outputs.PointOutput),
             content=text,
             encoding=encoding,
             size=len(whole),

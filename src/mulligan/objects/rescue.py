@@ -55,7 +55,7 @@ class DamagedStretch(NamedTuple):
 PIECE = 64 << 10
 """How many bytes of a stretch are read at once; a hole of this size takes no space."""
 
-Contents = list[tuple[int, Digest, bytes]]
+RescuedObjects = list[tuple[int, Digest, bytes]]
 """Objects with their kinds and bytes."""
 
 
@@ -71,7 +71,7 @@ class RescuedPack(NamedTuple):
     objects: list[IntactObject]
     damage: list[DamagedStretch]
     is_header_damaged: bool
-    contents: Contents
+    contents: RescuedObjects
 
 
 def likely_store_id(directory: Path) -> bytes | None:
@@ -118,7 +118,7 @@ def rescue_pack(directory: Path, number: int, store_id: bytes) -> RescuedPack:
     size = os.fstat(file.fd).st_size
     objects: list[IntactObject] = []
     damage: list[DamagedStretch] = []
-    contents: Contents = []
+    contents: RescuedObjects = []
     end, is_header_damaged = PACK_HEADER_SIZE, False
     for found in scan_pack(file, number, store_id, None, bodies=True):
         if isinstance(found, ScannedGap):
@@ -142,7 +142,7 @@ def _intact(frame: ScannedFrame) -> Iterator[IntactObject]:
         yield IntactObject(entry.kind, entry.digest, frame.location(slot))
 
 
-def _contents(data: bytes, frame: ScannedFrame) -> Contents:
+def _contents(data: bytes, frame: ScannedFrame) -> RescuedObjects:
     """Return the intact objects of a damaged frame; of a compressed one, its first."""
     try:
         readable = decode_frame(data)
@@ -153,7 +153,7 @@ def _contents(data: bytes, frame: ScannedFrame) -> Contents:
         if not reached:
             return []
         readable = decode_frame(data, reached - 1)
-    found: Contents = []
+    found: RescuedObjects = []
     for slot, entry in enumerate(frame.entries):
         with suppress(DamagedFrame):
             if readable.reaches(slot):
@@ -178,7 +178,7 @@ def read_object(directory: Path, found: IntactObject) -> bytes:
     return frame.object(place.slot, found.kind, found.digest)
 
 
-def write_pack(directory: Path, store_id: bytes, contents: Contents, forgotten: int) -> int:
+def write_pack(directory: Path, store_id: bytes, contents: RescuedObjects, forgotten: int) -> int:
     """Write objects to a new pack, durably, and return its number; raises ``DiskFull``."""
     number = max([forgotten, *list_packs(directory)]) + 1
     path = directory / pack_name(number)

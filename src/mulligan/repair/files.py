@@ -34,7 +34,13 @@ from mulligan.journal.copies import copied_records
 from mulligan.journal.found_records import DERIVED
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.journal.lmdb.lockfile import LockFile
-from mulligan.journal.lmdb.replace import Draft, damage_of, is_older_copy, locked, remove_drafts
+from mulligan.journal.lmdb.replace import (
+    RebuiltJournal,
+    damage_of,
+    is_older_copy,
+    locked,
+    remove_rebuilt,
+)
 from mulligan.journal.lmdb.salvage import read_records
 from mulligan.journal.protocol import ALL_TABLES
 from mulligan.journal.rebuild import Rebuilt, rebuild
@@ -64,9 +70,9 @@ from mulligan.model import (
 )
 from mulligan.objects.frames import PACK_HEADER_SIZE, pack_name
 from mulligan.objects.rescue import (
-    Contents,
     DamagedStretch,
     IntactObject,
+    RescuedObjects,
     RescuedPack,
     likely_store_id,
     own_packs,
@@ -156,7 +162,7 @@ class _Found(msgspec.Struct):
     packs: dict[bytes, bytes]
     steps: list[tuple[str, str]]
     damage: list[DamagedStretch]
-    contents: Contents
+    contents: RescuedObjects
     headers: list[int]
 
 
@@ -179,7 +185,7 @@ class _Repair:
     def run(self) -> RepairedFiles:
         # From here to the end: no process may write to what is read here.
         with locked(self._journal) as lock:
-            remove_drafts(self._journal)
+            remove_rebuilt(self._journal)
             self._progress("journal")
             index, raw = _divided(read_records(self._journal / DATA))
             store_id = self._store_id(raw)
@@ -235,19 +241,19 @@ class _Repair:
     ) -> None:
         """Write what was found out; the originals are kept first."""
         try:
-            draft = self._written(store_id, format_, found, tables)
+            journal = self._written(store_id, format_, found, tables)
         except BaseException:
             # The packs still have these bytes, and the next attempt keeps them again.
             self._originals.drop_stretches()
             raise
-        if draft is None:
+        if journal is None:
             return
         try:
             # The damaged file keeps a name among the originals: a better tool may read more of it
             # one day.
-            draft.put_in_place(lock, self._originals.path(f"journal/{DATA}"))
+            journal.put_in_place(lock, self._originals.path(f"journal/{DATA}"))
         finally:
-            draft.discard()
+            journal.discard()
 
     def _written(
         self,
@@ -255,7 +261,7 @@ class _Repair:
         format_: layout.Format | None,
         found: _Found,
         tables: _Tables | None,
-    ) -> Draft | None:
+    ) -> RebuiltJournal | None:
         """Write everything but the journal in its place; return the rebuilt one, if there is."""
         if tables is not None:
             self._keep(found)
@@ -271,13 +277,13 @@ class _Repair:
             return None
         self._store_again(found, store_id, tables)
         _end_collection(tables["meta"])
-        draft = Draft(self._journal, self._failpoint)
+        journal = RebuiltJournal(self._journal, self._failpoint)
         try:
-            draft.write({name: table.items() for name, table in tables.items()})
+            journal.write({name: table.items() for name, table in tables.items()})
         except BaseException:
-            draft.discard()
+            journal.discard()
             raise
-        return draft
+        return journal
 
     def _keep(self, found: _Found) -> None:
         for stretch in found.damage:

@@ -15,7 +15,7 @@ import signal
 import msgspec
 
 from mulligan.model import Holder
-from mulligan.opener import AGENT, SESSION, STORE, SUPERVISOR
+from mulligan.opener import AGENT, SESSION, STORE, SUPERVISOR_ID
 from mulligan.procfs import is_stopped, pids, variables
 from mulligan.session.write.leases import is_dead
 
@@ -47,10 +47,10 @@ def _stopped(pid: int, store: str) -> StoppedAgent | None:
     said = variables(pid) if is_stopped(pid) else None
     if said is None:
         return None  # not stopped, gone, or another user's
-    if not {STORE, SESSION, AGENT, SUPERVISOR} <= said.keys():
+    if not {STORE, SESSION, AGENT, SUPERVISOR_ID} <= said.keys():
         return None
     if os.path.realpath(said[STORE]) != os.path.realpath(store) or not is_dead(
-        Holder.parse(said[SUPERVISOR])
+        Holder.parse(said[SUPERVISOR_ID])
     ):
         return None
     return StoppedAgent(pid, said[SESSION], said[AGENT])

@@ -36,7 +36,7 @@ RESERVED_VARIABLES = (
     opener.PROMPT,
     opener.RESTARTS,
     opener.HANDOVER,
-    opener.SUPERVISOR,
+    opener.SUPERVISOR_ID,
 )
 """The variables that only the supervisor sets; inherited values are dropped."""
 

@@ -92,7 +92,7 @@ class Ledger:
         return started, needed
 
 
-class Writer:
+class CheckpointWriter:
     """Takes checkpoints of a directory, prunes the older ones, restores and forks."""
 
     def __init__(self, store: Store, name: str, work: Path, ledger: Ledger, seed: int) -> None:
@@ -234,7 +234,9 @@ class Campaign:
         ledger = Ledger(self._place / f"ledger-{number}")
         hook = dawdle(random.Random(seed))
         with open_store(self._place / "store", failpoint=hook) as store:
-            Writer(store, f"w{number}", self._place / f"work-{number}", ledger, seed).run()
+            CheckpointWriter(
+                store, f"w{number}", self._place / f"work-{number}", ledger, seed
+            ).run()
 
     def _collect(self, seed: int) -> None:
         hook = dawdle(random.Random(seed))

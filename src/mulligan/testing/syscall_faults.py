@@ -54,7 +54,7 @@ class Fault(NamedTuple):
         return f"inject={self.call}:{how}:when={self.nth}"
 
 
-class Place:
+class Sandbox:
     """A project with two versions of its files: ``before``, checkpointed, and ``now``, not yet."""
 
     def __init__(self, top: Path) -> None:
@@ -112,57 +112,57 @@ class Scenario(NamedTuple):
     """A command to inject a fault into, its preparation, and the check afterwards."""
 
     command: tuple[str, ...]
-    prepare: Callable[[Place], None]
-    check: Callable[[Place], Iterator[str]]
+    prepare: Callable[[Sandbox], None]
+    check: Callable[[Sandbox], Iterator[str]]
 
 
-def _check_init(place: Place) -> Iterator[str]:
-    place.mulligan("init")
-    place.prepare()
-    yield from _check_kept(place)
+def _check_init(sandbox: Sandbox) -> Iterator[str]:
+    sandbox.mulligan("init")
+    sandbox.prepare()
+    yield from _check_kept(sandbox)
 
 
-def _check_kept(place: Place) -> Iterator[str]:
+def _check_kept(sandbox: Sandbox) -> Iterator[str]:
     for name in ("before", "now"):
-        if not place.is_kept(getattr(place, name)):
+        if not sandbox.is_kept(getattr(sandbox, name)):
             yield f"the files called {name!r} are lost"
 
 
-def _check_restore(place: Place) -> Iterator[str]:
-    yield from _check_kept(place)
-    place.mulligan("restore", "--yes", "before")
-    if fingerprint(place.project) != place.before:
+def _check_restore(sandbox: Sandbox) -> Iterator[str]:
+    yield from _check_kept(sandbox)
+    sandbox.mulligan("restore", "--yes", "before")
+    if fingerprint(sandbox.project) != sandbox.before:
         yield "the restore, run again, does not restore the files"
-    yield from _check_kept(place)
+    yield from _check_kept(sandbox)
 
 
-def _prepare_undo(place: Place) -> None:
-    place.prepare()
-    place.mulligan("restore", "--yes", "before")
+def _prepare_undo(sandbox: Sandbox) -> None:
+    sandbox.prepare()
+    sandbox.mulligan("restore", "--yes", "before")
 
 
-def _check_fork(place: Place) -> Iterator[str]:
-    place.mulligan("checkpoint")  # the next writing command cleans up leftovers
-    target = place.project.parent / "made"
-    done = place.run("-s", "made", "log", "--json")
+def _check_fork(sandbox: Sandbox) -> Iterator[str]:
+    sandbox.mulligan("checkpoint")  # the next writing command cleans up leftovers
+    target = sandbox.project.parent / "made"
+    done = sandbox.run("-s", "made", "log", "--json")
     if done.returncode == 0 and not target.is_dir():
         yield "there is a session without its directory"
     if done.returncode and target.exists():
         yield "there is a directory without its session"
-    if target.is_dir() and fingerprint(target) != place.before:
+    if target.is_dir() and fingerprint(target) != sandbox.before:
         yield "the fork's directory is not complete"
-    for path in place.project.parent.iterdir():
-        if path not in (target, place.project):
+    for path in sandbox.project.parent.iterdir():
+        if path not in (target, sandbox.project):
             yield f"{path.name} is left over beside the fork"
-    yield from _check_kept(place)
+    yield from _check_kept(sandbox)
 
 
-def _prepared(place: Place) -> None:
-    place.prepare()
+def _prepared(sandbox: Sandbox) -> None:
+    sandbox.prepare()
 
 
 SCENARIOS = {
-    "init": Scenario(("init",), lambda place: None, _check_init),
+    "init": Scenario(("init",), lambda sandbox: None, _check_init),
     "checkpoint": Scenario(("checkpoint", "--label", "faulty"), _prepared, _check_kept),
     "restore": Scenario(("restore", "--yes", "before"), _prepared, _check_restore),
     "undo": Scenario(("undo",), _prepare_undo, _check_restore),
@@ -174,17 +174,17 @@ SCENARIOS = {
 
 def inject(scenario: Scenario, fault: Fault, top: Path) -> Iterator[str]:
     """Run a command with one fault; yield what is wrong afterwards."""
-    place = Place(top)
-    scenario.prepare(place)
+    sandbox = Sandbox(top)
+    scenario.prepare(sandbox)
     trace = ("strace", "-f", "-qq", "-o", str(top / "trace"), "-e", f"trace={CALLS}")
-    done = place.run(*scenario.command, prefix=(*trace, "-e", fault.option()))
+    done = sandbox.run(*scenario.command, prefix=(*trace, "-e", fault.option()))
     if done.returncode == BUG or "Traceback" in done.stderr:
         yield f"exit {done.returncode}: {done.stderr[-1500:]}"
     elif done.returncode < 0 and done.returncode != -signal.SIGKILL:
         yield f"it was ended by signal {-done.returncode}: {done.stderr[-500:]}"
     try:
-        yield from scenario.check(place)
-        checked = place.run("verify")
+        yield from scenario.check(sandbox)
+        checked = sandbox.run("verify")
         if checked.returncode:
             yield f"verify: {checked.stdout} {checked.stderr}"
     except AssertionError as error:
@@ -193,10 +193,10 @@ def inject(scenario: Scenario, fault: Fault, top: Path) -> Iterator[str]:
 
 def count_calls(scenario: Scenario, top: Path) -> list[tuple[str, int]]:
     """Return each call of a command that can fail, with its number."""
-    place = Place(top)
-    scenario.prepare(place)
+    sandbox = Sandbox(top)
+    scenario.prepare(sandbox)
     trace = top / "trace"
-    place.mulligan(
+    sandbox.mulligan(
         *scenario.command, prefix=("strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={CALLS}")
     )
     made = re.findall(r"^(\d+) +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE)

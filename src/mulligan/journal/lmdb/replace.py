@@ -82,7 +82,7 @@ def is_older_copy(directory: Path) -> bool:
         os.close(fd)
 
 
-def remove_drafts(directory: Path) -> None:
+def remove_rebuilt(directory: Path) -> None:
     """Remove what killed repairs left; the caller has the journal locked."""
     for abandoned in directory.glob(f"{PREFIX}*"):
         # What cannot be removed now is removed by the next repair; no reader looks at it.
@@ -93,7 +93,7 @@ Content = Mapping[str, Iterable[tuple[bytes, bytes]]]
 """The records of tables by name, each table's in any order."""
 
 
-class Draft:
+class RebuiltJournal:
     """A rebuilt journal on its way into place; ``discard`` removes what is left of it."""
 
     def __init__(self, directory: Path, failpoint: FailpointHook) -> None:
@@ -138,7 +138,7 @@ class Draft:
         self.discard()
 
     def discard(self) -> None:
-        """Remove what is left of the draft."""
+        """Remove what is left of it."""
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _opened(self) -> lmdb.Environment:

@@ -14,8 +14,8 @@ from mulligan.errors import Conflict, InvalidEffect
 from mulligan.failpoints import Failpoint
 from mulligan.model import Effect
 from mulligan.session import arguments
+from mulligan.session.parts.admission import is_expired
 from mulligan.session.parts.effects import Effects, known_effect
-from mulligan.session.parts.opening import is_expired
 from mulligan.session.write import ledger
 from mulligan.session.write.ledger import APPROVED, DENIED, INTENDED
 from mulligan.session.write.writer import Work, Writer

@@ -30,7 +30,7 @@ from mulligan.failpoints import Failpoint
 from mulligan.model import Effect, EffectKind, EffectPlan, EffectRule, Repeat, Stakes
 from mulligan.session import arguments, effect_rules
 from mulligan.session.occurrences import Scope
-from mulligan.session.parts.opening import Check, Found, Opening, Wanted, is_expired
+from mulligan.session.parts.admission import Admission, Check, Found, Wanted, is_expired
 from mulligan.session.write import leases, ledger
 from mulligan.session.write.ledger import (
     DENIED,
@@ -297,7 +297,7 @@ class Effects:
         scope, identity = self._scope.name, ledger.identity_of(wanted.intent, rule.identity)
         if wanted.key is not None:
             id = ledger.intent_id(wanted.name, wanted.key)
-            return self._open(self._opening(wanted, rule, id, identity), _nothing)
+            return self._open(self._admission(wanted, rule, id, identity), _nothing)
         counted = f"effect {wanted.name} {identity}"
         number = self._scope.occurrences.take(scope, counted)
         id = ledger.intent_id(wanted.name, scope, identity, number)
@@ -306,7 +306,7 @@ class Effects:
             self._scope.occurrences.put_back(scope, counted, number)
 
         try:
-            opened = self._open(self._opening(wanted, rule, id, identity), release)
+            opened = self._open(self._admission(wanted, rule, id, identity), release)
         except BaseException:
             release()
             raise
@@ -315,8 +315,8 @@ class Effects:
         release()  # one from beyond the point was taken, so this occurrence is still free
         return msgspec.structs.replace(opened, release=_nothing)
 
-    def _opening(self, wanted: Wanted, rule: EffectRule, id: str, identity: str) -> Opening:
-        return Opening(
+    def _admission(self, wanted: Wanted, rule: EffectRule, id: str, identity: str) -> Admission:
+        return Admission(
             wanted=wanted,
             rule=rule,
             id=id,
@@ -327,20 +327,20 @@ class Effects:
             is_abandoned=self._is_abandoned,
         )
 
-    def _open(self, opening: Opening, release: Callable[[], None]) -> _Opened:
+    def _open(self, admission: Admission, release: Callable[[], None]) -> _Opened:
         """Follow the verdicts on a record until it is settled, or this call may act."""
-        wanted, clock = opening.wanted, self._engine.clock
+        wanted, clock = admission.wanted, self._engine.clock
         until = clock.monotonic() + wanted.wait
-        may_act = not opening.takes_checkpoint
+        may_act = not admission.takes_checkpoint
         while True:
-            found = self._decided(opening, may_act=may_act)
+            found = self._decided(admission, may_act=may_act)
             effect = self._effect(found.id, found.record, ())
             match found.verdict:
                 case "settled":
                     result = effect.result
                     return _Opened(found.id, "", effect.intent, True, result, release)
                 case "act":
-                    token = opening.token
+                    token = admission.token
                     return _Opened(found.id, token, effect.intent, False, None, release)
                 case "ready":
                     # Before the transaction from which on this call may act: after a crash in
@@ -357,38 +357,38 @@ class Effects:
                 case stopped:
                     raise _refusal(stopped, effect)
 
-    def _decided(self, opening: Opening, *, may_act: bool) -> Found:
+    def _decided(self, admission: Admission, *, may_act: bool) -> Found:
         """Decide on the newest record of an intent, in one transaction."""
         now = self._engine.clock.now()
 
         def decide(work: Work) -> Found:
-            return opening.decide(work, now, may_act=may_act)
+            return admission.decide(work, now, may_act=may_act)
 
         # Most replays meet a settled effect, which needs no transaction.
-        settled = self._settled(opening)
+        settled = self._settled(admission)
         if settled is not None:
             return settled
         # Before the commit: another thread that sees the record then must not take it for one
         # whose call has ended.
-        self._active.add(opening.token)
+        self._active.add(admission.token)
         found: Found | None = None
         try:
             found = self._writer.commit(decide)
         finally:
             if found is None or found.verdict != "act":
-                self._active.discard(opening.token)
+                self._active.discard(admission.token)
         if found.verdict == "act":
             self._engine.failpoint(Failpoint.EFFECT_INTENDED)
         elif found.verdict == "pending":
             self._engine.failpoint(Failpoint.EFFECT_ASKED)
         return found
 
-    def _settled(self, opening: Opening) -> Found | None:
+    def _settled(self, admission: Admission) -> Found | None:
         document = self._writer.document()
-        record = ledger.find(document, opening.id)
-        if record is None or record["status"] != DONE or ledger.is_outside(document, opening.id):
+        record = ledger.find(document, admission.id)
+        if record is None or record["status"] != DONE or ledger.is_outside(document, admission.id):
             return None
-        return Found("settled", opening.id, record)
+        return Found("settled", admission.id, record)
 
     def _leave(
         self, opened: _Opened, result: Any, error: BaseException | None, also: Sequence[Change]

@@ -1,4 +1,4 @@
-"""Opening an effect: what follows for a call from the record that its intent has.
+"""Admission of an effect: what follows for a call from the record that its intent has.
 
 The decision on one record, inside of a transaction; ``docs/design/0007-effects.md`` draws it.
 """
@@ -58,7 +58,7 @@ class Found(msgspec.Struct, frozen=True):
     record: dict[str, Any]
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """A call that wants an effect: what it wants, and which record that has.
 
     ``token`` names the process and the handle that act; ``is_abandoned`` whether the call that
