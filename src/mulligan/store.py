@@ -350,8 +350,8 @@ def _refuse_commands(root: Path, store: Path | None) -> None:
     real = store.resolve()
     if root in real.parents or (real.name == NAME and root.is_relative_to(real.parent)):
         raise InvalidConfig(
-            f"{real / CONFIG} names commands, and is where anything that writes the files of "
-            f"{root} can change it.",
+            f"{real / CONFIG} names commands, and any program that can write files of {root} "
+            "could change them.",
             hint="Nothing was run. Commands are run only for a store outside of the project: look "
             "at the file, then run `mulligan move-store`. Or delete the commands from it.",
         )

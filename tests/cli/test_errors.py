@@ -20,7 +20,7 @@ def test_an_error_is_a_sentence_and_a_hint(store):
     failed = store("show", "nowhere")
     assert failed.code == 30
     assert failed.out == ""
-    assert failed.err.startswith("Error: 'nowhere' names no place")
+    assert failed.err.startswith("Error: 'nowhere' names no point")
     assert failed.err.splitlines()[-1].startswith("Hint:")
     assert "Traceback" not in failed.err
 

@@ -25,6 +25,13 @@ REFUSED = {
     r"(is|are) told of": "is called with, gets",
     r"all the same": "still, anyway",
     r"for ever": "forever",
+    r"more than nothing": "more than 0",
+    r"from 0 on": "0 or more",
+    r"knows? of no": "there is no",
+    r"go wrong otherwise": "otherwise go wrong",
+    r"so it does for": "the same holds for",
+    r"(is|was|were) (made|known|spoken) by no": "was not made by …",
+    r"takes? the mark away": "removes the mark",
     r"begun": "started, in progress, pending",
 }
 """What not to write, and what to write instead."""

@@ -56,7 +56,7 @@ def refuse_older_copy(engine: Engine) -> None:
                 raise DamagedJournal(
                     f"The journal seems to be an older copy: {objects.area_name(area)} holds "
                     "checkpoints that it does not know.",
-                    hint=f"{_HINT}. Upkeep goes on by itself once more was written.",
+                    hint=f"{_HINT}. Otherwise, upkeep continues once something newer is written.",
                 )
 
 

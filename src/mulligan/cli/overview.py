@@ -54,7 +54,7 @@ COMMANDS = {
     "tools": "List the calls of tools.",
     "exec": "Run a command between two checkpoints, and record it.",
     "mcp": "Serve agents over MCP on standard input and output.",
-    "drift": "Show whether agents loop, stall or go wrong otherwise.",
+    "drift": "Show whether agents loop, stall or otherwise go wrong.",
     "state": "Read and write the state from scripts.",
     "install": "Record a coding agent: add hooks to its settings.",
     "uninstall": "Remove these hooks from its settings.",

@@ -160,7 +160,7 @@ def parse(data: bytes, agent: str = CLAUDE) -> HookEvent:
     """
     known = EVENTS.get(agent)
     if known is None:
-        raise InvalidHook(f"There is no agent {agent!r} whose hooks are known.")
+        raise InvalidHook(f"Hooks of {agent!r} are not supported.")
     fields = _object(data)
     name = _needed(fields, "hook_event_name")
     kind = known.get(name)

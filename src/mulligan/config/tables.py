@@ -34,7 +34,7 @@ def described(words: str, read: Callable[[Any], Any] | None = None, **bounds: An
 
 
 Text = Annotated[str, described("a text", min_length=1)]
-Count = Annotated[int, described("a whole number from 0 on", ge=0)]
+Count = Annotated[int, described("a whole number of 0 or more", ge=0)]
 Duration = Annotated[str | int | float, described("a duration such as '30s' or '5m'", duration)]
 
 

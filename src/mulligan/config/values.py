@@ -33,7 +33,7 @@ def duration(value: Any) -> float:
             raise ValueError(f"{value!r} is not a duration such as '30s', '5m' or '2h'")
         seconds = float(found[1]) * _SECONDS[found[2]]
     if not 0 < seconds <= MAX_SECONDS:
-        raise ValueError(f"a duration is more than nothing and at most 36500d, not {value!r}")
+        raise ValueError(f"a duration is more than 0 and at most 36500d, not {value!r}")
     return seconds
 
 
@@ -56,5 +56,5 @@ def size(value: Any) -> int:
         number, unit = found[1], _BYTES[found[2]]
         count = int(number) * unit if number.isdecimal() else round(float(number) * unit)
     if not 0 < count <= MAX_BYTES:
-        raise ValueError(f"a size is more than nothing and at most 4 EiB, not {value!r}")
+        raise ValueError(f"a size is more than 0 bytes and at most 4 EiB, not {value!r}")
     return count

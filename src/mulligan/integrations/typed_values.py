@@ -188,7 +188,7 @@ class TypedValues:
                 raise UnstorableValue(f"{value['type']} is no tuple.")
             case "object" | "error":
                 return self._made(value)
-        raise UnstorableValue(f"This version knows no values of the kind {tag!r}.")
+        raise UnstorableValue(f"This version cannot read values of the kind {tag!r}.")
 
     def _pairs(self, value: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(self.from_plain(key), self.from_plain(item)) for key, item in value["items"]]

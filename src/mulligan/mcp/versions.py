@@ -62,7 +62,7 @@ def names_version(request: Request) -> bool:
     if asked not in PER_REQUEST:
         spoken = [*PER_REQUEST, *WITH_HANDSHAKE]
         data = {"supported": spoken, "requested": asked}
-        raise RpcError(UNSUPPORTED_VERSION, f"Revision {asked} is not spoken here.", data)
+        raise RpcError(UNSUPPORTED_VERSION, f"Revision {asked} is not supported.", data)
     return True
 
 

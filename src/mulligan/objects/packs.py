@@ -450,7 +450,7 @@ class PackBundle:
     def _check_process(self) -> None:
         if self._handles is not self._store.handles():
             raise StoreClosed(
-                "A bundle belongs to the process that began it.",
+                "A bundle belongs to the process that started it.",
                 hint="Begin a new bundle after a fork.",
             )
 

@@ -279,7 +279,7 @@ def _single(
     """Return the plan that restores one agent and leaves the others as they are."""
     if point is None:
         raise UnknownPoint(
-            f"From which point is {only!r} to be brought back?",
+            f"The point to restore {only!r} from is missing.",
             hint="--from POINT names it, --rollback takes the last good checkpoint.",
         )
     check_agent(session, only, point)

@@ -103,7 +103,7 @@ def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
     if plan.rung == ladder.STOP:
         failed = _give_up(session, plan)
         times = "once" if len(failed) == 1 else f"{len(failed)} times"
-        raise RecoveryStopped(f"Session {plan.session!r} failed {times} to come back.")
+        raise RecoveryStopped(f"Resuming session {plan.session!r} failed {times}.")
     # Recorded before anything changes: a crash from here on counts as a failed attempt, so the
     # ladder climbs instead of repeating it forever.
     at = _begin(session, plan)
@@ -247,7 +247,9 @@ def _give_up(session: Session, plan: ResumePlan) -> list[str]:
     known, now = tried(session), session.internal.clock.now()
     failed = ladder.climbed(known)
     errors = [attempt.error for attempt in failed if attempt.error]
-    why = plan.interruption.why if plan.interruption else (errors or ["it failed to come back"])[-1]
+    why = (
+        plan.interruption.why if plan.interruption else (errors or ["it could not be resumed"])[-1]
+    )
     gave_up = GaveUp(now, why, [attempt.rung for attempt in failed])
     stop = Attempt(at=now, rung=ladder.STOP, outcome=ladder.FAILED, error=why[:500])
 

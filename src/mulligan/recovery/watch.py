@@ -178,7 +178,7 @@ def failed_to_come_back(session: Session) -> str | None:
         return None
     if last.outcome not in (ladder.OK, ladder.FAILED):
         last = tried(session)[-1]
-    return "it failed to come back" if last.outcome == ladder.FAILED else None
+    return "it could not be resumed" if last.outcome == ladder.FAILED else None
 
 
 def _last(session: Session) -> Attempt | None:

@@ -23,7 +23,9 @@ def helper_directory(state: Path) -> Path:
 def make_directory(state: Path) -> Path:
     """Make the helper's directory, and check that it belongs to this user alone."""
     if not sys.platform.startswith("linux"):
-        raise UnsafeHelper("The helper needs Linux: its clients are checked as Linux does.")
+        raise UnsafeHelper(
+            "The helper needs Linux: only Linux says which user a client belongs to."
+        )
     return own_directory(state)
 
 

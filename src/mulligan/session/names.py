@@ -38,7 +38,9 @@ def check_name(name: object, what: str) -> str:
     if not isinstance(name, str):
         raise InvalidName(f"{a(what).capitalize()} is a string, not {type(name).__name__}.")
     if not 1 <= len(name) <= MAX_NAME:
-        raise InvalidName(f"{a(what).capitalize()} of {len(name)} characters is not possible.")
+        raise InvalidName(
+            f"{a(what).capitalize()} has 1 to {MAX_NAME} characters, not {len(name)}."
+        )
     if problem := _problem(name):
         raise InvalidName(f"The {what} {name!r} {problem}.")
     return name
@@ -50,9 +52,11 @@ def check_key(key: object) -> str:
     if not isinstance(key, str):
         raise InvalidName(f"A key is a string, not {type(key).__name__}.", hint=hint)
     if not 1 <= len(key) <= MAX_KEY:
-        raise InvalidName(f"A key of {len(key):,} characters is not possible.", hint=hint)
+        raise InvalidName(f"A key has 1 to {MAX_KEY:,} characters, not {len(key):,}.", hint=hint)
     if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
-        raise InvalidName("A key with half of a surrogate pair is not possible.", hint=hint)
+        raise InvalidName(
+            "The key is not valid Unicode: it has half of a surrogate pair.", hint=hint
+        )
     return key
 
 
@@ -77,9 +81,9 @@ def session_name(text: str) -> str:
     return whole[: MAX_NAME - len(end)] + end
 
 
-def check_agent(name: object, what: str = "agent name") -> str:
+def check_agent(name: object) -> str:
     """Return the name if an agent may have it, or raise ``InvalidName``."""
-    found = check_name(name, what)
+    found = check_name(name, "agent name")
     if found in NO_AGENTS:
         who = "commands" if found == PERSON else "handles without an agent"
         raise InvalidName(

@@ -159,7 +159,7 @@ def _supervisor(session: Session, then: str = "Ask again then.") -> int:
     pid = process_of(found)
     if pid is None:
         where = f"The session {session.name!r} is run on {found.machine}."
-        raise NotRunning(where, hint="Ask there.")
+        raise NotRunning(where, hint=f"Run the command on {found.machine}.")
     if is_stopped(pid):
         raise NotRunning(
             f"The supervisor of {session.name!r}, process {pid}, is stopped (SIGSTOP or Ctrl-Z).",

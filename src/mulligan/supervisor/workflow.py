@@ -321,11 +321,11 @@ class _Reader:
     def _agent(self, name: str, fields: dict[str, Any], top: Path) -> AgentSpec:
         place = ("agents", name)
         try:
-            check_agent(name, "agent")
+            check_agent(name)
         except InvalidName as error:
             raise self._error(place, str(error)) from error
         if name == SUPERVISOR:
-            raise self._error(place, f"{SUPERVISOR!r} is the name of who looks after the agents")
+            raise self._error(place, f"{SUPERVISOR!r} is the name of the supervisor itself")
         if "command" not in fields:
             raise self._error(place, "an agent needs a command")
         directory = str((top / fields.get("directory", ".")).resolve())
@@ -347,7 +347,7 @@ class _Reader:
                 if other not in agents:
                     raise self._error(place, f"there is no agent {other!r}")
                 if agents[other].restart == ALWAYS:
-                    raise self._error(place, f"{other!r} is always restarted, so it never is done")
+                    raise self._error(place, f"{other!r} is always restarted, so it is never done")
             if _leads_back(name, agents):
                 raise self._error(place, f"{name!r} would wait for itself")
 

@@ -150,7 +150,7 @@ class Points:
                 return found
         self._refuse_pruned(text)
         raise UnknownPoint(
-            f"{text!r} names no place on the timeline of session {self._session.name!r}"
+            f"{text!r} names no point on the timeline of session {self._session.name!r}"
             f"{self._known()}",
             hint=self._advice(text),
         )
@@ -177,7 +177,7 @@ class Points:
         return f"the nearest checkpoints are:{self._listing(near)}"
 
     def _advice(self, text: str) -> str | None:
-        """Return a hint for a text that names no place; None for the usual one."""
+        """Return a hint for a text that names no point; None for the usual one."""
         name, colon, _ = text.partition(":")
         if colon and not re.match(_TIME_START, name) and self._view.find(name) is None:
             return f"There is no session {name!r}; `mulligan status` lists the sessions."

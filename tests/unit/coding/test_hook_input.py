@@ -99,5 +99,5 @@ def test_huge_json_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_unknown_agent_is_refused() -> None:
-    with pytest.raises(InvalidHook, match="no agent 'cursor'"):
+    with pytest.raises(InvalidHook, match="Hooks of 'cursor' are not"):
         parse(hook("Stop"), "cursor")

@@ -43,7 +43,7 @@ def test_an_unknown_event_or_agent_is_ignored_with_a_note(agent: CodingAgent) ->
     assert run_hook(agent.json("Stop"), agent.variables, "cursor") == b""
     assert [line.split(": ")[1] for line in agent.notes().splitlines()] == [
         "The event 'Brainwave' of claude is not known.",
-        "There is no agent 'cursor' whose hooks are known.",
+        "Hooks of 'cursor' are not supported.",
     ]
 
 

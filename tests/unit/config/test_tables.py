@@ -43,7 +43,7 @@ def test_a_table_becomes_a_struct() -> None:
     ("text", "where", "problem"),
     [
         ("ratio = 1\ncuont = 1", "2: cuont", "no such key; did you mean 'count'?"),
-        ("count = -1", "1: count", "a whole number from 0 on, not -1"),
+        ("count = -1", "1: count", "a whole number of 0 or more, not -1"),
         ("\ndelay = '1w'", "2: delay", "'1w' is not a duration"),
         ("ratio = 'x'", "1: ratio", "this is a number, not 'x'"),
         ("on = 1", "1: on", "this is true or false, not 1"),

@@ -352,7 +352,7 @@ def test_a_bundle_does_not_cross_a_fork(place: Place) -> None:
     bundle.put(1, b"pending")
 
     def child() -> None:
-        with pytest.raises(StoreClosed, match="process that began it"):
+        with pytest.raises(StoreClosed, match="process that started it"):
             bundle.flush()
 
     in_child(child)

@@ -167,7 +167,7 @@ def test_a_task_that_was_added_since_stays_in_the_list(store: Store, session: Se
 def test_wrong_names_and_points(store: Store, session: Session) -> None:
     with pytest.raises(PathNotFound, match=r"no agent 'nobody'.*there are: coder, tester"):
         plan_resume(session, to="start", only="nobody")
-    with pytest.raises(UnknownPoint, match="From which point"):
+    with pytest.raises(UnknownPoint, match="The point to restore 'coder' from"):
         plan_resume(session, only="coder")
     other = session.fork("start", "other")
     other.checkpoint(label="there")

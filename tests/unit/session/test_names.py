@@ -63,9 +63,9 @@ def test_a_bad_name_is_refused_and_the_reason_said(name: str) -> None:
 
 
 def test_what_it_would_be_the_name_of_has_its_article() -> None:
-    with pytest.raises(InvalidName, match=r"^An agent of 0 characters"):
-        check_name("", "agent")
-    with pytest.raises(InvalidName, match=r"^A session name of 0 characters"):
+    with pytest.raises(InvalidName, match=r"^An agent name has 1 to 120 characters, not 0"):
+        check_name("", "agent name")
+    with pytest.raises(InvalidName, match=r"^A session name has 1 to 120 characters"):
         check_name("", "session name")
 
 

@@ -60,6 +60,6 @@ def _delete_checkpoints(
 def _ask(call: CliContext, question: str, *, yes: bool) -> None:
     if not yes and not can_ask(call):
         raise click.UsageError(
-            "It cannot be undone, and there is no terminal to ask on: --yes deletes it."
+            "Deleting cannot be undone, and there is no terminal to ask on: --yes deletes it."
         )
     confirm(call, clean(question), yes=yes, default=False)

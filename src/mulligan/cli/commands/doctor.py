@@ -29,11 +29,11 @@ OF_ALL_AGENTS = ("store", "log")
 def command(call: CliContext, agent: str | None) -> None:
     """Check that the hooks of a coding agent are installed and work.
 
-    Without AGENT, those of every agent that has some here are checked.
+    Without AGENT, it checks every agent that has hooks here.
 
     It runs a hook as the agent would, measures it, checks the structure of the store, and shows
-    what hooks noted when they failed. One sentence for each; the exit code is 105 if something is
-    wrong.
+    what failed hooks have logged. It prints one line for each check; the exit code is 105 if
+    something is wrong.
     """
     from mulligan.errors import HooksUnhealthy
     from mulligan.views.coding import checks_view

@@ -46,7 +46,7 @@ def _first_word(args: list[str]) -> str | None:
     ),
 )
 def command() -> None:
-    """Show whether the agents of a session loop, stall, or go wrong otherwise.
+    """Show whether the agents of a session loop, stall or otherwise go wrong.
 
     `mulligan drift SESSION` is `mulligan drift show SESSION`. Each signal has a score from 0 to 1;
     from 0.5 on it is an alarm. `mulligan help signals` explains the signals and the responses.
@@ -130,13 +130,13 @@ def replay_file(call: CliContext, file: Path, explain: bool) -> None:
 
 @command.command(
     "release",
-    short_help="Let an isolated agent go on.",
+    short_help="Release an isolated agent.",
     epilog=example("mulligan drift release coder"),
 )
 @click.argument("agent")
 @click.pass_obj
 def release_agent(call: CliContext, agent: str) -> None:
-    """Let an agent go on that was isolated; `mulligan resume` then starts it again.
+    """Release an isolated agent; `mulligan resume` then starts it again.
 
     Its alarms start at the first rung of the ladder again.
     """

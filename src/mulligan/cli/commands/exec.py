@@ -24,7 +24,7 @@ BY_SIGNAL = 128
     "exec", cls=Command, epilog=EXAMPLE, context_settings={"ignore_unknown_options": True}
 )
 @click.argument("words", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--effect", metavar="NAME", help="It is this effect: do it once, by the rules.")
+@click.option("--effect", metavar="NAME", help="Run CMD as this effect: once, by its rules.")
 @click.option("--key", metavar="KEY", help="What tells this effect from others of its name.")
 @agent_option
 @files_options

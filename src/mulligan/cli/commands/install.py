@@ -36,7 +36,7 @@ def command(
     the file is kept. A file with comments is refused. It is safe to run this again.
 
     Hooks are sent to a helper, which the first one starts and which ends after ten minutes without
-    any. Where it cannot be, a hook does its work itself.
+    any. If there is no helper, a hook does its work itself.
 
     For a project, the hooks are in the agent's settings there (.claude/settings.local.json for
     Claude Code), and the project gets a store if it has none. With --user, they are in the user's

@@ -54,7 +54,7 @@ COUNT = click.IntRange(min=0)
 @click.option("--quota", metavar="SIZE", help="How large the store may be, such as 20GB.")
 @click.option("-v", "--verbose", is_flag=True, help="Also list every checkpoint that stays.")
 @click.option("--background", is_flag=True, hidden=True)
-@click.option("--wait", is_flag=True, help="Wait while another process looks after the store.")
+@click.option("--wait", is_flag=True, help="Wait until upkeep in another process has ended.")
 @click.pass_obj
 def command(
     call: CliContext,
@@ -68,11 +68,11 @@ def command(
 ) -> None:
     """Remove the checkpoints that the retention policy does not keep, and free their space.
 
-    This happens by itself while agents run. Options come before [retention] of the workflow, that
-    before config.toml of the store, and that before the defaults. The --keep options from last to
-    monthly take the place of the rules for routine and pre_operation checkpoints and for kinds of
-    your own. Labelled, pinned and manual checkpoints stay, and so does what a fork, an undo, an
-    unfinished restore or an open operation needs.
+    This happens by itself while agents run. Options take precedence over
+    [retention] of the workflow, the workflow over config.toml of the store, and that over the
+    defaults. --keep-last to --keep-monthly replace the rules for routine and pre_operation
+    checkpoints and for kinds of your own. Labelled, pinned and manual checkpoints stay, and so does
+    what a fork, an undo, an unfinished restore or an open operation needs.
 
     What is removed is listed with the rule, and what stays is counted by rule; --dry-run and
     --verbose list all. Bytes are those of files that only removed checkpoints hold. Bytes that are

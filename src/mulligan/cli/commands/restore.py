@@ -62,9 +62,7 @@ EXAMPLE = example(
     metavar="DIR",
     help="Write the files into this new or empty directory, and touch nothing else.",
 )
-@click.option(
-    "--partial", is_flag=True, help="Of a checkpoint that lost something to damage: the rest."
-)
+@click.option("--partial", is_flag=True, help="Restore what is left of a damaged checkpoint.")
 @dry_run_option
 @click.option("-v", "--verbose", is_flag=True, help="List every change of a coding agent's state.")
 @click.option("--continue", "goes_on", is_flag=True, help="Finish a restore that was interrupted.")
@@ -95,8 +93,8 @@ def command(
     state has a component of that name) or here (./app.py; in a subdirectory also app.py, unless
     there is one at the top).
 
-    A safety checkpoint keeps the present first, and `mulligan undo` brings it back. It asks for
-    confirmation only on a terminal. Files that no checkpoint covers are left alone, except tool
+    First, a safety checkpoint keeps the present; `mulligan undo` brings it back. The command asks
+    for confirmation only on a terminal. Files that no checkpoint covers are left alone, except tool
     caches (__pycache__) of files that change. The exit code is 83 when some files could not be
     restored.
 

@@ -112,7 +112,7 @@ def _check(choice: ResumeChoice, *, watch: bool, dry_run: bool) -> None:
     if choice.only is not None and choice.to is None and not choice.rollback:
         raise click.UsageError("--only needs --from POINT or --rollback.")
     if watch and (dry_run or choice.to or choice.rollback or choice.only or choice.reset):
-        raise click.UsageError("--watch decides on its own; it takes no other options.")
+        raise click.UsageError("--watch takes no other options.")
 
 
 def _chosen(call: CliContext, store: Store, name: str | None, *, is_asked: bool) -> Session | None:

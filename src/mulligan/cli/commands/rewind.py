@@ -180,7 +180,7 @@ def _undo(call: CliContext, named: str | None) -> None:
     made = find_rewound(store, named)
     known = rewound_from(made)
     if known is None:
-        raise CannotRewind(f"The session {made.name!r} was made by no rewind.")
+        raise CannotRewind(f"The session {made.name!r} was not made by a rewind.")
     call.session = known.left
     session = call.open_session(files=True, store=store)
     with call.working():

@@ -31,7 +31,7 @@ AGENT = "agent"
     show_default=True,
     help="Time between routine checkpoints.",
 )
-@click.option("--watch", is_flag=True, help="Also when files have changed and then stayed so.")
+@click.option("--watch", is_flag=True, help="Also take one when files have changed and settled.")
 @transcript_option
 @click.option("--prompt", metavar="TEXT|@FILE", help="Instructions for the agent.")
 @click.option("--again", metavar="CMD", help="The command of every start but the first.")
@@ -73,7 +73,7 @@ def command(
     from mulligan.supervisor.run import run_team
     from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt, split_command
 
-    check_agent(agent, "agent")
+    check_agent(agent)
     if transcripts and not watch:
         raise click.UsageError("--transcript needs --watch.")
     if agent == SUPERVISOR:

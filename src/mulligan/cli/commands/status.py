@@ -101,7 +101,7 @@ def command(call: CliContext, every: bool, watch: bool, prometheus: bool) -> Non
     quarantined, and unhealthy above 50 %.
     """
     if prometheus and (watch or call.json):
-        raise click.UsageError("--prometheus is for one reading, and a format of its own.")
+        raise click.UsageError("--prometheus goes with neither --watch nor --json.")
     # For reading only: status must answer while a stopped process holds the write lock.
     store = call.open_store(read_only=True)
     sessions = [s for s in store.sessions() if call.session in (None, s.name)]

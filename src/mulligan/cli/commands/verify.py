@@ -91,9 +91,9 @@ def command(
     the place of every object, and that everything exists that something refers to. --full also
     compares every stored byte with its checksum or digest, and every keyframe with the events.
 
-    Damaged content is noted: the next checkpoint of a file that still has it stores it again. The
-    result of a check that reads bytes, or finds something, is an event, and `mulligan status` shows
-    the last one. The exit code is 60 if anything is broken.
+    Damaged content is noted: the next checkpoint of a file that still has it stores it again. A
+    check that reads bytes, or finds damage, is recorded as an event; `mulligan status` shows the
+    last one. The exit code is 60 if anything is broken.
 
     --repair rebuilds the journal and the index from what is intact, reads lost files again from a
     workspace that still has them, and marks the checkpoints that lost something. No process may

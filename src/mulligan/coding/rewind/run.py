@@ -142,7 +142,7 @@ def plan_rewind(
     format, folder = conversation.format, options.folder
     if options.what != "files" and (format is None or folder is None):
         raise CannotRewind(
-            f"The transcripts of {agent.agent} are not understood, only its files can be taken "
+            f"The transcripts of {agent.agent} are not understood; only its files can be taken "
             "back.",
             hint="Nothing was changed. Add --files.",
         )
@@ -203,7 +203,7 @@ def undo_rewind(session: Session, rewound: Session) -> Restored | None:
     """
     known = rewound_from(rewound)
     if known is None or known.undone:
-        said = "was made by no rewind" if known is None else "is of a rewind that was undone"
+        said = "was not made by a rewind" if known is None else "is of a rewind that was undone"
         raise CannotRewind(f"The session {rewound.name!r} {said}.")
     done = None
     if known.restore is not None:

@@ -73,6 +73,6 @@ def installed(settings: Mapping[str, Any]) -> dict[str, list[str]]:
 def _refuse_others(settings: Mapping[str, Any]) -> None:
     if settings[TEXT] and _COMMAND not in settings[TEXT]:
         raise InvalidSettings(
-            "The file of the plugin is another program's.",
+            "The plugin's file belongs to another program.",
             hint="Nothing was changed. Rename that file, then try again.",
         )

@@ -63,7 +63,7 @@ class Approvals:
     def answer_with(self, callback: Answer | None) -> None:
         """Let a function of this program answer the questions of this handle."""
         if callback is not None and not callable(callback):
-            raise InvalidEffect(f"What answers questions is a function, not {callback!r}.")
+            raise InvalidEffect(f"Questions are answered by a function, not {callback!r}.")
         self._callback = callback
 
     def wait(self, id: str, timeout: float) -> Effect:

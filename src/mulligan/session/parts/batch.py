@@ -59,7 +59,8 @@ class Batch:
         if self._batch.seq is None:
             what = "wrote nothing" if self._batch.has_ended else "has not ended"
             raise StateError(
-                f"This batch {what}, so it has no seq.", hint="Nothing is lost by asking."
+                f"This batch {what}, so it has no seq.",
+                hint="Read it after the block of a batch that writes.",
             )
         return self._batch.seq
 

@@ -55,7 +55,7 @@ class Mailbox:
         ``requires_ack``, delivery is at-least-once: a later process gets the message again until
         it is acknowledged.
         """
-        check_name(to, "agent")
+        check_name(to, "agent name")
         text(subject, "The subject of a message")
         if priority not in PRIORITIES:
             raise InvalidTask(f"A priority is one of {', '.join(PRIORITIES)}, not {priority!r}.")
@@ -111,7 +111,7 @@ class Mailbox:
             box = _Box(work.document, self._writer.actor)
             if not box.knows(name):
                 raise InvalidTask(
-                    f"{self._writer.actor!r} knows of no message {name!r}.",
+                    f"There is no message {name!r} for {self._writer.actor!r}.",
                     hint="It was never sent, or it was processed long ago: "
                     f"the last {MIN_REMEMBERED_IDS} are remembered.",
                 )
@@ -123,12 +123,14 @@ class Mailbox:
     def waiting(self, agent: str | None = None) -> list[Message]:
         """Return the messages that an agent has not processed, in the order it gets them."""
         document = self._writer.document()
-        box = _Box(document, self._writer.actor if agent is None else check_name(agent, "agent"))
+        box = _Box(
+            document, self._writer.actor if agent is None else check_name(agent, "agent name")
+        )
         return [box.message(name, self._process) for name in box.in_order()]
 
     def processed(self, agent: str | None = None) -> int:
         """Return how many messages an agent has processed."""
-        name = self._writer.actor if agent is None else check_name(agent, "agent")
+        name = self._writer.actor if agent is None else check_name(agent, "agent name")
         return _Box(self._writer.document(), name).position
 
     def _receive(self) -> Message | None:

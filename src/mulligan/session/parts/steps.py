@@ -59,11 +59,11 @@ class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what cannot be meant."""
         retries: Any = self.retries
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise InvalidEffect(f"retries= is a whole number from 0 on, not {retries!r}.")
+            raise InvalidEffect(f"retries= is a whole number of 0 or more, not {retries!r}.")
         for name, least in (("delay", 0.0), ("backoff", 1.0)):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
-                raise InvalidEffect(f"{name}= is a number from {least:g} on, not {value!r}.")
+                raise InvalidEffect(f"{name}= is a number of {least:g} or more, not {value!r}.")
         if self.changed not in get_args(Changed):
             known = ", ".join(get_args(Changed))
             raise InvalidEffect(f"changed= is one of {known}, not {self.changed!r}.")

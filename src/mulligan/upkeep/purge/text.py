@@ -49,7 +49,7 @@ class Pattern:
             raise PurgeRefused(f"The regular expression cannot be used: {error}.") from error
         if self._found.match(b""):
             raise PurgeRefused(
-                "The regular expression matches nothing at all, which is everywhere."
+                "The regular expression matches the empty text, which is everywhere."
             )
         self._refuse_in(_WORDS.split(), "a word of the store's format")
         self.texts: set[bytes] = set()
@@ -81,7 +81,7 @@ class Pattern:
         if len(text) < MIN_MATCH:
             raise PurgeRefused(
                 f"The regular expression matches fewer than {MIN_MATCH} bytes somewhere.",
-                hint="Nothing was changed. So little is found everywhere; narrow it down.",
+                hint="Nothing was changed. A text that short turns up by chance; narrow it down.",
             )
         self.texts.add(text[:MAX_MATCH])
         if len(self.texts) > MAX_TEXTS:

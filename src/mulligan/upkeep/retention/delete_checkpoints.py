@@ -50,7 +50,8 @@ def delete_checkpoints(
                 break
     if rest:
         raise CheckpointNeeded(
-            f"{len(rest)} of {len(chosen)} checkpoints are left: others write all the time.",
+            f"{len(rest)} of {len(chosen)} checkpoints were not deleted: other processes kept "
+            "writing.",
             hint="Try again.",
         )
     return list(chosen.values())

@@ -52,7 +52,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse negative limits, and limits beside ``keep_all``, which would limit nothing."""
         for name, limit in self.limits.items():
             if limit < 0:
-                raise ValueError(f"{name} is from 0 on, not {limit}")
+                raise ValueError(f"{name} is 0 or more, not {limit}")
             if self.keep_all and limit:
                 raise ValueError(f"keep_all keeps every checkpoint, and {name} would keep fewer")
 
@@ -104,14 +104,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what cannot be meant."""
         for name in ("keep_good", "keep_failed", "undo_window"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} is from 0 on, not {getattr(self, name)}")
+                raise ValueError(f"{name} is 0 or more, not {getattr(self, name)}")
         if self.window <= 0:
-            raise ValueError(f"window is more than nothing, not {self.window}")
+            raise ValueError(f"window is more than 0, not {self.window}")
         for name in ("undo_window", "window"):
             if getattr(self, name) > MAX_SECONDS:
                 raise ValueError(f"{name} is at most 36500d, not {getattr(self, name)}")
         if self.quota is not None and self.quota <= 0:
-            raise ValueError(f"quota is more than nothing, not {self.quota}")
+            raise ValueError(f"quota is more than 0, not {self.quota}")
         if self.general.keep_all and self.quota is not None:
             raise ValueError("keep_all keeps every checkpoint, and quota would remove some")
         if twice := [name for name in self.kinds if name in KINDS]:

@@ -264,7 +264,7 @@ def test_undo_is_refused_after_another_restore(agent: Recorded):
 
 
 def test_a_session_of_no_rewind_cannot_be_undone(agent: Recorded):
-    with pytest.raises(CannotRewind, match="made by no rewind"):
+    with pytest.raises(CannotRewind, match="not made by a rewind"):
         undo_rewind(agent.session, agent.session)
 
 

@@ -121,7 +121,7 @@ def test_a_plugin_of_others_is_not_replaced(tmp_path: Path) -> None:
     place.file.parent.mkdir(parents=True)
     place.file.write_text("export const Mine = 1\n")
     for change in (lambda: install(place, COMMAND), lambda: uninstall(place)):
-        with pytest.raises(InvalidSettings, match="another program's"):
+        with pytest.raises(InvalidSettings, match="belongs to another program"):
             change()
     assert place.file.read_text() == "export const Mine = 1\n"
 
