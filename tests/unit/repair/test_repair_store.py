@@ -24,6 +24,7 @@ from mulligan.errors import (
     DiskFull,
     NotAStore,
     PointFolded,
+    ReadOnlyStore,
     StoreInUse,
     UnknownFormat,
 )
@@ -695,6 +696,18 @@ def test_a_dry_run_that_was_killed_leaves_nothing_for_the_next(place: Path) -> N
     (left / "FORMAT").write_bytes(b"half")
     assert repaired(place, dry_run=True).ok
     assert not left.exists()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_store_that_cannot_be_written_is_not_called_in_use(place: Path, dry_run: bool) -> None:
+    for options in (["--bind", place, place], ["-o", "remount,ro,bind", place]):
+        if subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
+            pytest.skip("mounting is not permitted here")
+    try:
+        with pytest.raises(ReadOnlyStore, match="cannot be written"):
+            repaired(place, dry_run=dry_run)
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_a_dry_run_of_a_store_in_use_is_refused(place: Path) -> None:

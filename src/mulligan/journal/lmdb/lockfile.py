@@ -103,6 +103,11 @@ class LockFile:
             return False  # in use, or the file cannot be written
         return True
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the file cannot be written, so that it can never be locked alone."""
+        return fcntl.fcntl(self._descriptor.fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
     def invalidate(self) -> None:
         """Make LMDB refuse the file until a process that is alone initialises it again.
 

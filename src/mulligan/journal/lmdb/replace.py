@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import lmdb
 
-from mulligan.errors import StoreInUse
+from mulligan.errors import ReadOnlyStore, StoreInUse
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.journal.lmdb import clean_close, compact, layout, pages
 from mulligan.journal.lmdb.clean_close import DATA
@@ -38,11 +38,14 @@ SLICE_RECORDS = 10_000
 def locked(directory: Path) -> Iterator[LockFile]:
     """Keep every other process from opening a journal; raises ``StoreInUse`` if one has it open.
 
-    This process must not have it open, either, until the end of the block.
+    Raises ``ReadOnlyStore`` if the journal cannot be written. This process must not have it open,
+    either, until the end of the block.
     """
     lock = LockFile(directory, create=True)
     try:
         if not lock.lock_alone():
+            if lock.is_read_only:
+                raise ReadOnlyStore(f"The store at {directory.parent} cannot be written.")
             raise StoreInUse(f"Another process has the store {directory.parent} open.")
         yield lock
     finally:
