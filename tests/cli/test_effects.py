@@ -40,7 +40,7 @@ def ask(session: Session, intent: Any = None) -> str:
 
 
 def test_effects_are_listed(store: Cli, session: Session) -> None:
-    assert "has no effect" in store("effects").err
+    assert "has no effects" in store("effects").err
     with session.effect("pay", {"eur": 7}):
         pass
     id = doubt(session)
@@ -222,5 +222,5 @@ def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_session_without_calls_of_tools_says_so(store):
-    assert store("tools").err == "Session 'main' has no tool call.\n"
-    assert store("tools", "--failed").err == "Session 'main' has no such tool call.\n"
+    assert store("tools").err == "Session 'main' has no tool calls.\n"
+    assert store("tools", "--failed").err == "Session 'main' has no such tool calls.\n"

@@ -35,4 +35,4 @@ def test_labels_are_listed_and_dropped(store):
     assert "green (dropped)" in store("show", first).out
     assert store("label", "--drop", "red", "--json").json["dropped"] == "red"
     assert store("label", "--json").json["labels"] == []
-    assert "has no label" in store("label").err
+    assert "has no labels" in store("label").err

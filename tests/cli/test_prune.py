@@ -219,7 +219,7 @@ def test_a_pinned_checkpoint_stays(store, place: Path):
     first, *_ = five(store, place)
     assert (store("pin").out, store("pin").err) == (
         "",
-        "Session 'main' has no pinned checkpoint.\n",
+        "Session 'main' has no pinned checkpoints.\n",
     )
     assert "is pinned and stays" in store("pin", first, "-m", "before the migration").out
     assert "before the migration" in store("pin").out

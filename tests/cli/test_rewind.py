@@ -84,8 +84,7 @@ def test_while_main_is_empty_the_newest_conversation_here_is_meant(agent: Record
         store.session(made).state.set("context/later", 1)
     for command in ("log", "show", "diff @latest"):
         said = cli(*command.split()).err
-        assert f"Using session {made},\nthe newest of a coding agent; -s NAME" in said
-        assert max(map(len, said.splitlines())) <= 80
+        assert f"Using session {made}, the newest of a coding agent; -s NAME" in said
     assert f"current session: {made}," in cli("status").out
     cli("checkpoint", "-s", "main")
     assert cli("log", "--json").json["session"] == "main"

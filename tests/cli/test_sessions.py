@@ -59,7 +59,7 @@ def test_while_main_is_empty_the_only_session_in_use_is_meant(store):
     store("checkpoint", "-s", "nightly", "--label", "green")
     shown = store("log")
     assert "green" in shown.out
-    assert shown.err == "Using session nightly,\nthe only one in use; -s NAME chooses another.\n"
+    assert shown.err == "Using session nightly, the only one in use; -s NAME chooses another.\n"
     assert store("log", "--json").json["session"] == "nightly"
     assert store("log", "-q").err == ""
     assert store("state", "get", "a").json == 1

@@ -224,13 +224,13 @@ class CliContext:
 
         name = self._default(store, create=create)
         if name != DEFAULT_SESSION and len(store.sessions()) > 1 and not self.quiet:
+            from mulligan.cli.render.streams import wrapped
             from mulligan.cli.render.text import clean
 
             used = sum(session.head.seq > 1 for session in store.sessions())
             which = "the only one in use" if used == 1 else "the newest of a coding agent"
-            # Two lines: the names of conversations take half of a narrow terminal.
-            click.echo(f"Using session {clean(name)},", err=True)
-            click.echo(f"{which}; -s NAME chooses another.", err=True)
+            said = f"Using session {clean(name)}, {which}; -s NAME chooses another."
+            click.echo(wrapped(said, 0), err=True)
         return name
 
     def _default(self, store: Store, *, create: bool = False) -> str:

@@ -39,7 +39,7 @@ def command(call: CliContext, drop: str | None) -> None:
     else:
         rows = [_row(name, one) for name, one in labelled(session).items()]
         if not rows:
-            click.echo(clean(f"Session {session.name!r} has no label."), err=True)
+            click.echo(clean(f"Session {session.name!r} has no labels."), err=True)
         echo_columns(rows)
 
 

@@ -43,7 +43,7 @@ def command(call: CliContext, point: str | None, note: str | None, drop: bool) -
     else:
         pins = session.checkpoints.pinned()
         if not pins:
-            click.echo(clean(f"Session {session.name!r} has no pinned checkpoint."), err=True)
+            click.echo(clean(f"Session {session.name!r} has no pinned checkpoints."), err=True)
         echo_columns([_row(one, pins[one.id]) for one in pinned_checkpoints(session)])
 
 

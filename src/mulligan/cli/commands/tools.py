@@ -48,7 +48,7 @@ def command(call: CliContext, name: str | None, failed: bool, in_doubt: bool) ->
             click.echo(one.id)
     elif not found:
         such = "such " if name or failed or in_doubt else ""
-        click.echo(f"Session {session.name!r} has no {such}tool call.", err=True)
+        click.echo(f"Session {session.name!r} has no {such}tool calls.", err=True)
     else:
         echo_columns([_row(one) for one in found])
         _print_doubts(session, found)

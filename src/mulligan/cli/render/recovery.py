@@ -148,7 +148,7 @@ def _found_lines(plan: ResumePlan, words: _Words) -> list[str]:
     found = plan.interruption
     if found is None:
         return [Cell(clean(f"{plan.session} {words.resumed}."), bold=True).styled()]
-    since = f"{plan.session} was interrupted, last heard of {ago(found.last_event)}: {found.why}."
+    since = f"{plan.session} was interrupted, last active {ago(found.last_event)}: {found.why}."
     lines = [Cell(clean(since), bold=True).styled()]
     lines += columns([_agent_row(agent) for agent in found.agents[:MAX_SHOWN]])
     for doubt in found.in_doubt[:MAX_SHOWN]:

@@ -116,4 +116,5 @@ def _named(named: str, known: list[tuple[Session, AgentSession]]) -> Session:
     names = [session.name for session in found] or [session.name for session, _ in known]
     said = "Several conversations begin with" if found else "There is no conversation"
     there = f"; there are:{listing(names)}" if names else ", nor any other."
-    raise CannotRewind(f"{said} {named!r}{there}", hint="Nothing was changed. Name one of them.")
+    do = "Name one of them." if names else "`mulligan install AGENT` records conversations."
+    raise CannotRewind(f"{said} {named!r}{there}", hint=f"Nothing was changed. {do}")
