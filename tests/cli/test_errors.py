@@ -25,6 +25,15 @@ def test_an_error_is_a_sentence_and_a_hint(store):
     assert "Traceback" not in failed.err
 
 
+def test_every_usage_error_is_a_sentence(store):
+    for arguments in (("prune", "--quota", "lots"), ("purge", "--match", ""), ("log", "-n", "x")):
+        failed = store(*arguments)
+        assert failed.code == 2
+        said = failed.err.splitlines()[0]
+        assert said.startswith(f"Error: Invalid value for '{arguments[1]}': ")
+        assert said.endswith(".")
+
+
 def test_an_error_as_json(store):
     for args in (["--json", "show", "nowhere"], ["show", "nowhere", "--json"]):
         failed = store(*args)

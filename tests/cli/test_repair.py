@@ -54,6 +54,11 @@ def test_content_that_the_workspace_has_is_brought_back(used: Cli, place: Path) 
     assert (place / "out" / "first.bin").read_bytes() == FIRST
 
 
+def test_the_one_intact_checkpoint_is_named_in_the_singular(used: Cli, place: Path) -> None:
+    lose(place, SECOND, "second.bin")
+    assert "The nearest intact checkpoint is " in used("verify", "--repair").out
+
+
 def test_a_loss_is_named_by_every_command_that_meets_it(used: Cli, place: Path) -> None:
     lose(place, SECOND, "second.bin")
     done = used("verify", "--repair", "--json")

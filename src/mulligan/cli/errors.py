@@ -136,6 +136,7 @@ def _system_hint(error: OSError) -> str:
 def _usage_message(error: click.UsageError) -> str:
     """Return click's message; an option under another name is named, which spelling cannot find."""
     said = error.format_message()
+    said = said if said.endswith((".", "?")) else f"{said}."
     if isinstance(error, click.NoSuchOption) and error.ctx and not error.possibilities:
         known = {name for param in error.ctx.command.params for name in param.opts}
         meant = SYNONYMS.get(error.option_name)

@@ -169,7 +169,8 @@ def _print_damaged(repaired: Repaired, *, dry_run: bool) -> None:
     nearest = {one.loss.nearest for one in repaired.damaged if one.loss.nearest}
     if repaired.damaged:
         named = ", ".join(sorted(identity[:SHORT_ID] for identity in nearest)[:3])
-        where = f"The nearest intact checkpoints are {named}. " if nearest else ""
+        what = "checkpoint is" if len(nearest) == 1 else "checkpoints are"
+        where = f"The nearest intact {what} {named}. " if nearest else ""
         click.echo(f"{where}`mulligan restore ID --partial` restores what is left of one.")
 
 

@@ -16,6 +16,7 @@ from mulligan.journal.protocol import ALL_TABLES
 from mulligan.journal.rebuild import Rebuilt
 from mulligan.journal.records import CHECKSUM_SIZE, NUMBER, decode, decode_head
 from mulligan.model import SessionRecord
+from mulligan.timeline.times import shown
 
 
 def may_be_lost(journal: Path, rebuilt: Rebuilt) -> Iterator[str]:
@@ -36,5 +37,4 @@ def _end(rebuilt: Rebuilt, number: int) -> str:
     key = NUMBER.pack(number)
     record = decode(rebuilt.tables["sessions"][key][:-CHECKSUM_SIZE], SessionRecord, "sessions")
     head = decode_head(rebuilt.tables["heads"][key][:-CHECKSUM_SIZE])
-    ended = f"{head.time:%Y-%m-%d %H:%M:%S} UTC"
-    return f"events after #{head.seq} of session {record.name!r}, which ends at {ended} now"
+    return f"events after #{head.seq} of session {record.name!r}, written after {shown(head.time)}"

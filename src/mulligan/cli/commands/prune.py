@@ -136,7 +136,7 @@ def _value(name: str, value: Any) -> Any:
     try:
         return readers[name](value)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=f"--{name.replace('_', '-')}") from error
+        raise click.BadParameter(str(error), param_hint=f"'--{name.replace('_', '-')}'") from error
 
 
 def _prune(store: Store, pruner: Pruner, cleared: tuple[str, ...], *, wait: bool) -> Pruned:

@@ -70,7 +70,7 @@ def command(
     if sum((bool(what), match is not None, finish)) != 1:
         raise click.UsageError("Give paths or digests, or --match REGEX, or --finish.")
     if wait < 0:
-        raise click.BadParameter("it must not be negative", param_hint="--wait")
+        raise click.BadParameter("it must not be negative", param_hint="'--wait'")
     store = call.open_store(read_only=dry_run)
     if finish:
         _finish(call, store, wait)
@@ -88,7 +88,7 @@ def _expression(match: str | None, *, fixed: bool) -> str | None:
     if match == "-":
         match = sys.stdin.readline().rstrip("\r\n")
     if match == "":
-        raise click.BadParameter("it is empty", param_hint="--match")
+        raise click.BadParameter("it is empty", param_hint="'--match'")
     return re.escape(match) if match is not None and fixed else match
 
 
