@@ -57,6 +57,9 @@ class Store:
         self._limits = limits
         self._roots: RootStates | None = None
 
+    def __repr__(self) -> str:
+        return f"<Store {self.path or 'memory:'!r}>"
+
     def __enter__(self) -> Self:
         return self
 

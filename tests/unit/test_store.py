@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,3 +35,10 @@ def test_sessions_by_prefix_are_the_oldest_first_and_no_others_are_read(
         assert len(store.sessions()) == 54
         with pytest.raises(InvalidName):
             store.sessions(7)  # type: ignore[arg-type]
+
+
+def test_a_store_shows_its_directory_in_a_notebook(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path) as store:
+        assert repr(store) == f"<Store '{tmp_path}/.mulligan'>"
+    with mulligan.open("memory:") as store:
+        assert repr(store) == "<Store 'memory:'>"
