@@ -224,7 +224,11 @@ class KvTransaction(KvRemoval):
         lease = self.lease(session.number, actor)
         valid = 0 if lease is None or lease.released else lease.epoch
         if epoch != valid:
-            holder = f"held by {lease.holder} with epoch {valid}" if lease and valid else "not held"
+            holder = (
+                f"held by {lease.holder.words} with epoch {valid}"
+                if lease and valid
+                else "not held"
+            )
             raise StaleLease(
                 f"The lease of {actor!r} in session {session.name!r} is {holder}; "
                 f"a write with epoch {epoch} is refused."

@@ -179,6 +179,11 @@ class Holder(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.machine}/{self.process}/{self.started}" if self.process else self.machine
 
+    @property
+    def words(self) -> str:
+        """The holder for a message; ``str`` is for records."""
+        return f"process {self.process} on {self.machine}" if self.process else self.machine
+
     @classmethod
     def parse(cls, text: str) -> Holder:
         """Return the holder that ``str`` made the text of; any other text names no process."""

@@ -45,7 +45,7 @@ def _refuse_held(engine: Engine, view: View, record: SessionRecord) -> None:
     for lease in view.leases(record.number):
         if is_held(lease, now):
             raise LeaseHeld(
-                f"Session {record.name!r} is in use: {lease.holder} holds {lease.actor!r}.",
+                f"Session {record.name!r} is in use: {lease.holder.words} holds {lease.actor!r}.",
                 hint="Nothing was deleted. End that process first, or `mulligan pause` it.",
             )
 

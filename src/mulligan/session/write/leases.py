@@ -78,7 +78,7 @@ def take(
         return renew(txn, session, before, now=now, ttl=ttl)
     if before is not None and not steal and is_held(before, now):
         raise LeaseHeld(
-            f"{actor!r} in session {session.name!r} is held by {before.holder} "
+            f"{actor!r} in session {session.name!r} is held by {before.holder.words} "
             f"until {shown(before.expires)}."
         )
     # The epoch is the fencing token: every append checks it, so that a writer that only seemed dead
@@ -137,7 +137,7 @@ def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl:
     if now_valid is None or now_valid.released or now_valid.epoch != lease.epoch:
         raise StaleLease(
             f"The lease of {lease.actor!r} in session {session.name!r} was taken by "
-            f"{now_valid.holder if now_valid else 'another writer'}."
+            f"{now_valid.holder.words if now_valid else 'another writer'}."
         )
     renewed = msgspec.structs.replace(lease, expires=now + timedelta(seconds=ttl))
     txn.put_lease(session.number, renewed)

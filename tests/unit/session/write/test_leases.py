@@ -44,7 +44,7 @@ def test_a_lease_says_who_holds_it_until_when(store: Store) -> None:
 
 def test_a_second_writer_of_the_same_agent_waits(store: Store, clock: FakeClock) -> None:
     first = store.agent("coder", session="run", ttl=10)
-    with pytest.raises(LeaseHeld, match="'coder' in session 'run' is held by"):
+    with pytest.raises(LeaseHeld, match=r"'coder' in session 'run' is held by process \d+ on "):
         store.agent("coder", session="run")
     store.agent("tester", session="run").state.set("a", 1)
     store.agent("coder", session="other").state.set("a", 1)
