@@ -205,7 +205,9 @@ def test_a_call_whose_process_was_killed_is_in_doubt(store: Cli, place: Path) ->
         assert "changed since it began: half" in said
         assert f"process {child} still runs" in said
         os.kill(child, signal.SIGKILL)
-    assert "still runs" not in store("tools", "--in-doubt").out
+    shown = store("tools", "--in-doubt")
+    assert "still runs" not in shown.out
+    assert "session.tools.record(NAME, ARGS, id=ID" in shown.err
     assert "1 tool call in doubt" in store("status").out
 
 

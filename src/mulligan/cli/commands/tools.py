@@ -81,3 +81,5 @@ def _print_doubts(session: Session, calls: Sequence[ToolCall]) -> None:
             click.echo(clean(f"{doubt.call}: changed since it began: {named}"))
         if doubt.process is not None:
             click.echo(clean(f"{doubt.call}: process {doubt.process} still runs"))
+    how = "session.tools.record(NAME, ARGS, id=ID, result=…)"
+    click.echo(f"When you know whether a call happened, {how} records it.", err=True)
