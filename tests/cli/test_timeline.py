@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 
 import pytest
@@ -222,6 +223,14 @@ def test_events_are_oldest_first_one_line_each(history):
     events = [json.loads(line) for line in history("events", "--json").out.splitlines()]
     assert [event["seq"] for event in events] == list(range(1, len(lines) + 1))
     assert all(b["prev"] == a["hash"] for a, b in pairwise(events))
+
+
+def test_events_of_a_supervisor_are_in_columns_and_say_nothing_twice(store, place):
+    store("run", "--agent", "coder", "--", "true")
+    lines = store("events").out.splitlines()
+    assert len({re.search(r"[a-z]+\.[a-z]+", line).start() for line in lines}) == 1
+    [started] = [line for line in lines if "agent.started" in line]
+    assert started.count("process_id=") == 1
 
 
 def test_events_can_be_narrowed(history):

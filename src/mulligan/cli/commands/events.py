@@ -89,8 +89,8 @@ def _line(event: Event) -> str:
     cells = [
         Cell(f"#{event.seq}".ljust(6), "yellow"),
         Cell(local(event.time), dim=True),
-        Cell(clean(event.actor).ljust(8)),
-        Cell(event.kind.ljust(18), "green"),
+        Cell(clean(event.actor).ljust(len("supervisor"))),
+        Cell(event.kind.ljust(20), "green"),
         Cell(_summary(event.kind, event.payload)),
     ]
     return GAP.join(cell.styled() for cell in cells).rstrip()
@@ -122,7 +122,9 @@ def _event_summary(payload: dict[str, Any]) -> str:
     facts = [v if isinstance(v, str) else f"{key}={short(v, 24)}" for key, v in told.items()]
     changes = [*payload.get("changes", ()), *payload.get("control", ())]
     said = [f"{path[-1]}={short(value[0], 24) if value else 'gone'}" for path, *value in changes]
-    return shorten(clean("  ".join([" ".join(facts), *said])), 100)
+    # An event may say what it sets: agent.started names the process, and so does the record.
+    values = [one for one in said if one not in facts]
+    return shorten(clean("  ".join([" ".join(facts), *values])), 100)
 
 
 def _path(payload: dict[str, Any]) -> str:
