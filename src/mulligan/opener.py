@@ -133,7 +133,7 @@ def _limits(directory: Path, engine: Engine) -> CaptureLimits | None:
     from mulligan.session.effect_rules import parse_rules
     from mulligan.upkeep.retention.policy import parse_policy
     from mulligan.upkeep.verify.settings import parse_verify
-    from mulligan.workspace.capture.limits import CaptureLimits
+    from mulligan.workspace.capture.limits import parse_limits
 
     parse_verify(config.table("verify"), config.reader)
     # A mistake in it is refused at once: a policy that cannot be used would remove nothing.
@@ -143,7 +143,7 @@ def _limits(directory: Path, engine: Engine) -> CaptureLimits | None:
         from mulligan.drift.table import parse_drift  # the same
 
         parse_drift(drift, config.reader)
-    return config.reader.build(config.table("workspace"), ("workspace",), CaptureLimits)
+    return parse_limits(config.table("workspace"), config.reader)
 
 
 def _cancel_move(engine: Engine) -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import msgspec
+
+if TYPE_CHECKING:
+    from mulligan.config.tables import TableReader
+
+SIZES = ("max_file_size", "budget")
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,3 +51,17 @@ class CaptureLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_file_size: int = 4 << 30
     budget: int = 64 << 30
     snapshot: Snapshot = Snapshot()
+
+
+def parse_limits(table: Mapping[str, Any], reader: TableReader) -> CaptureLimits:
+    """Return the limits of ``[workspace]``; sizes are numbers of bytes, or texts such as 4GB."""
+    from mulligan.config.values import size  # seldom configured
+
+    sizes = {}
+    for key in SIZES:
+        if isinstance(said := table.get(key), str):
+            try:
+                sizes[key] = size(said)
+            except ValueError as error:
+                raise reader.error(("workspace", key), str(error)) from error
+    return reader.build({**table, **sizes}, ("workspace",), CaptureLimits)

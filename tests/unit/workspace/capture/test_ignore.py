@@ -306,6 +306,20 @@ def test_a_file_above_the_limit_is_left_out_until_it_fits(tmp_path: Path, work: 
         assert (made.coverage.files, made.coverage.bytes) == (2, 9)
 
 
+def test_limits_are_sizes_as_the_quota_is(tmp_path: Path, work: Path) -> None:
+    configure(tmp_path, "[workspace]\nmax_file_size = '1KiB'\nbudget = '2MB'\n")
+    (work / "fits").write_bytes(b"x" * 1024)
+    (work / "large").write_bytes(b"x" * 1025)
+    with mulligan.open(tmp_path / "store") as store:
+        made = store.session("run", workspace=work).checkpoint()
+        assert list(left_out(made)) == ["large"]
+    (tmp_path / "store" / ".mulligan" / "config.toml").write_text(
+        "[workspace]\nbudget = '5 parsecs'\n"
+    )
+    with pytest.raises(InvalidConfig, match=r"toml:2: workspace\.budget: .* a size such as"):
+        mulligan.open(tmp_path / "store")
+
+
 def test_a_raised_limit_takes_in_what_was_too_large(tmp_path: Path, work: Path) -> None:
     (work / "large").write_bytes(b"x" * 100)
     for limit, expected in ((10, ["large"]), (200, [])):
