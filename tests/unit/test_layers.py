@@ -349,6 +349,17 @@ def _named(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
+@pytest.mark.parametrize("part", ["session", "timeline", "journal", "recovery", "upkeep"])
+def test_a_decision_returns_what_it_decides(part: str) -> None:
+    """A decision may run twice, so nothing is handed out of it but its result."""
+    assert [
+        f"{file}:{node.lineno}"
+        for file in sorted((SOURCE / part).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Nonlocal)
+    ] == []
+
+
 def test_nothing_is_pickled() -> None:
     banned = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
     used = [(file, name) for file in MODULES for _, name in imports(file)]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mulligan.session.write.checkpointer import CheckpointParts
     from mulligan.session.write.writer import Work, Writer
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -46,21 +47,23 @@ class CheckpointTaker:
         With ``if_changed``, the latest one is returned if it holds the same state and files. If the
         request is only for changed files, it is returned after the changes are written.
         """
-        return self._take(request, changes, self._history.checkpoint_at, if_changed=if_changed)
+        read = self._history.checkpoint_at
+        return self._take(request, changes, read, if_changed=if_changed)[0]
 
     def take_after(self, changes: Callable[[Work], object], request: CheckpointRequest) -> int:
         """Take a checkpoint of the state after changes, in one transaction; return its seq."""
-        taken = self._take(request, changes, lambda seq: seq)
+        taken, _ = self._take(request, changes, lambda seq: seq)
         return taken.seq if isinstance(taken, Checkpoint) else taken
 
     def _take(
         self,
         request: CheckpointRequest,
-        changes: Callable[[Work], object] | None,
+        changes: Callable[[Work], R] | None,
         read: Callable[[int], T],
         *,
         if_changed: bool = False,
-    ) -> T | Checkpoint:
+    ) -> tuple[T | Checkpoint, R | None]:
+        """Take a checkpoint, and return it as ``read`` reads it, and what the changes returned."""
         started = self._engine.clock.monotonic()
         # Objects first, in a bundle of this call alone: they are durable before the journal's
         # transaction names them, and are left unused if that fails.
@@ -72,15 +75,14 @@ class CheckpointTaker:
             latest = self._latest(request, if_changed=if_changed)
             with taker.capture_changed(bundle, started, latest, files=files) as found:
                 if isinstance(found, Checkpoint):
-                    if changes is not None:
-                        self._writer.commit(changes, bundle)
-                    return found
-                seq = self._commit(_noted(request, found, pending), changes, found, bundle)
+                    return found, self._writer.commit(changes, bundle) if changes else None
+                noted = _noted(request, found, pending)
+                seq, done = self._commit(noted, changes, found, bundle)
             # Under the lock: another thread's transaction would replace the event that is kept.
             taken = read(seq)
         if self._engine.upkeep is not None:
             self._engine.upkeep.work_done()
-        return taken
+        return taken, done
 
     def _latest(self, request: CheckpointRequest, *, if_changed: bool) -> Checkpoint | None:
         """Return the checkpoint in whose place none is taken if it holds the same files."""
@@ -91,14 +93,13 @@ class CheckpointTaker:
     def _commit(
         self,
         request: CheckpointRequest,
-        changes: Callable[[Work], object] | None,
+        changes: Callable[[Work], R] | None,
         parts: CheckpointParts,
         bundle: PendingObjects,
-    ) -> int:
-        def decide(work: Work) -> int:
-            if changes is not None:
-                changes(work)
-            return self._file_side.checkpointer.add(work, request, parts)
+    ) -> tuple[int, R | None]:
+        def decide(work: Work) -> tuple[int, R | None]:
+            done = changes(work) if changes else None
+            return self._file_side.checkpointer.add(work, request, parts), done
 
         return self._writer.commit(decide, bundle)
 
@@ -107,25 +108,25 @@ class CheckpointTaker:
         if batch.request is not None:
             self._commit_with_checkpoint(batch, batch.request)
         elif batch.decisions:
-
-            def decide(work: Work) -> int:
-                batch.decide(work)
-                return work.seq
-
-            batch.seq = self._writer.commit(decide)
+            batch.seq = self._writer.commit(_decide_of(batch))
 
     def _commit_with_checkpoint(self, batch: OpenBatch, request: CheckpointRequest) -> None:
-        written = 0
-
-        def decide(work: Work) -> None:
-            nonlocal written
-            batch.decide(work)
-            written = work.seq
-
-        taken = self.take(request, decide)
+        read = self._history.checkpoint_at
+        taken, done = self._take(request, _decide_of(batch), read)
+        written = done or 0
         # An earlier one was returned: the files are those that it holds.
         batch.checkpoint = taken if taken.seq > written else None
         batch.seq = max(taken.seq, written) if batch.checkpoint or batch.decisions else None
+
+
+def _decide_of(batch: OpenBatch) -> Callable[[Work], int]:
+    """Return the decision of a batch: its changes; it returns the seq of the last one."""
+
+    def decide(work: Work) -> int:
+        batch.decide(work)
+        return work.seq
+
+    return decide
 
 
 def _noted(
