@@ -38,6 +38,14 @@ def test_a_fork_has_complete_files_of_its_own(project, bold: Path):
     assert Path("src/app.py").read_text() == "one\n"
 
 
+def test_exec_beside_the_files_of_its_session_says_so(project, bold: Path, monkeypatch):
+    beside = project("exec", "-s", "bold", "--", "true")
+    assert f"Warning: CMD runs here; the checkpoints hold the files of {bold}." in beside.err
+    for inside in (bold, bold / "src"):
+        monkeypatch.chdir(inside)
+        assert "Warning" not in project("exec", "--", "true").err
+
+
 def test_a_fork_as_json(project, place: Path):
     made = project("fork", "one", "--to", "../bold", "--json").json
     assert made == {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +14,9 @@ from mulligan.cli.context import CliContext, Command, agent_option, example, fil
 from mulligan.cli.programs import CommandNotExecutable, CommandNotFound
 from mulligan.cli.render.text import clean, plural, print_json
 from mulligan.views.effects import call_view
+
+if TYPE_CHECKING:
+    from mulligan import Session
 
 EXAMPLE = example(
     "mulligan exec -- make test",
@@ -45,6 +50,7 @@ def command(
     if key is not None and effect is None:
         raise click.UsageError("--key is for --effect NAME.")
     session = call.open_for_agent(agent, files=True)
+    _warn_of_elsewhere(call, session)
     before = session.head.seq
     try:
         done = session.tools.run(words, effect=effect, key=key, show=_shower(call))
@@ -63,6 +69,14 @@ def command(
         click.echo(f"{plural(len(done.files), 'path')} changed; {done.id}", err=True)
     code = int(result.get("exit", 0))
     click.get_current_context().exit(code if code >= 0 else BY_SIGNAL - code)
+
+
+def _warn_of_elsewhere(call: CliContext, session: Session) -> None:
+    """Say that the checkpoints hold another directory than the one in which the command runs."""
+    root = None if call.no_files or call.quiet else session.files.directory
+    if root is not None and not Path.cwd().is_relative_to(os.path.realpath(root)):
+        said = f"Warning: CMD runs here; the checkpoints hold the files of {root}."
+        click.echo(clean(said), err=True)
 
 
 def _shower(call: CliContext) -> Callable[[int, bytes], None]:
