@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from mulligan.engine import Engine
-from mulligan.errors import MulliganError
+from mulligan.errors import MulliganError, ReadOnlyStore
 from mulligan.failpoints import Failpoint
 from mulligan.journal.protocol import View
 from mulligan.layout import FORK_NOTES, FORKING, remove_tree, sync_directory
@@ -113,6 +113,8 @@ def noted(engine: Engine, note: ForkNote) -> Iterator[ForkNote]:
             raise
         return
     engine.check_present()
+    if engine.read_only:
+        raise ReadOnlyStore(f"The store at {engine.directory} was opened for reading.")
     file = engine.directory / "tmp" / f"fork-{note.token}"
     handle = write_note(file, msgspec.json.encode(note))
     try:

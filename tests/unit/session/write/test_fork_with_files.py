@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+import mulligan
 from mulligan import Session
-from mulligan.errors import SessionExists, UnknownPoint, UnsafeWorkspace
+from mulligan.errors import ReadOnlyStore, SessionExists, UnknownPoint, UnsafeWorkspace
 from mulligan.store import Store
 from tests.pictures import picture
 
@@ -42,6 +44,24 @@ def test_a_fork_has_the_files_and_the_state_of_its_point(
     assert picture(tmp_path / "fork") == then
     assert forked.state.get("a") == 1
     assert not (work / "src").exists()
+
+
+def test_a_store_on_a_read_only_file_system_makes_no_fork(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    with mulligan.open(tmp_path / "work") as store:
+        store.session("run", workspace=tmp_path / "work").checkpoint()
+    place = tmp_path / "work" / ".mulligan"
+    for options in (["--bind", place, place], ["-o", "remount,ro,bind", place]):
+        if subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
+            pytest.skip("mounting is not permitted here")
+    try:
+        with mulligan.open(tmp_path / "work") as store:
+            session = store.session("run", workspace=tmp_path / "work")
+            with pytest.raises(ReadOnlyStore, match="opened for reading"):
+                session.fork("@latest", workspace=tmp_path / "fork")
+        assert not (tmp_path / "fork").exists()
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_what_is_written_in_one_never_shows_in_the_other(
