@@ -95,6 +95,9 @@ def adopt_store(
     replaced = _other(root, store, state_directory(variables))
     if not force:
         _refuse_unsafe(root, variables, inside=False)
+    if not store.is_dir():
+        hint = "Nothing was changed. `mulligan stores` lists all stores."
+        raise StoreNotFound(f"There is no store at {store}.", hint=hint)
     layout.read_format(store)
     if store.name == layout.NAME or (root / layout.NAME).is_dir():
         raise UnsafeWorkspace(

@@ -71,7 +71,7 @@ def test_a_pointer_that_was_written_over_is_put_back(cli, project: Path, content
         (project / ".mulligan").write_bytes(content)
         found = cli(*named, "restore", "one")
         assert found.code == 0, found.err
-        assert "put back" in found.err
+        assert "written again" in found.err
         assert store_of(project) == store
 
 
@@ -128,7 +128,7 @@ def test_a_project_that_cannot_be_written_has_checkpoints(cli, monkeypatch) -> N
             assert made.err == ""
             assert "cannot be written" in cli("status").out
             project.chmod(0o700)
-            assert "was put back" in cli("log").err
+            assert "was written again" in cli("log").err
 
         as_nobody(work)
 
@@ -213,7 +213,7 @@ class TestAWreckedProject:
     def test_gets_its_pointer_back_once_and_git_does_not_show_it(self, cli, project: Path, wreck):
         store = store_of(project)
         wreck()
-        assert "put back" in cli("status").err
+        assert "written again" in cli("status").err
         assert store_of(project) == store
         assert stat.S_IMODE((project / ".mulligan").stat().st_mode) == 0o600
         assert cli("status").err == ""
@@ -422,6 +422,11 @@ class TestMovedAndCopied:
         assert cli("init", "--adopt", str(store)).code == 0
         assert cli("restore", "one", "--json").json["directory"] == str(place / "copy")
 
+    def test_adopting_a_store_that_is_not_there_leads_to_the_list(self, cli, project: Path):
+        refused = cli("init", "--adopt", "nosuch")
+        assert refused.code == 10
+        assert "`mulligan stores` lists all stores" in refused.err
+
     def test_adopting_says_so_and_which_store_was_there_before(self, cli, project: Path):
         own = store_of(project)
         assert cli("init", str(project.parent / "other")).code == 0
@@ -515,7 +520,7 @@ class TestForks:
         assert not (place / "bold/.mulligan").exists()
         done = cli("restore", "one", "--json")
         assert done.json["directory"] == str(place / "bold")
-        assert "put back" in done.err
+        assert "written again" in done.err
 
     def test_are_found_by_name_without_their_pointer(self, cli, project: Path, place: Path):
         cli("fork", "one", "--name", "bold", "--to", "../bold")

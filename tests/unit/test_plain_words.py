@@ -31,6 +31,7 @@ REFUSED = {
     r"go wrong otherwise": "otherwise go wrong",
     r"so it does for": "the same holds for",
     r"(is|was|were) (made|known|spoken) by no": "was not made by …",
+    r"knows that now": "names it now",
     r"takes? the mark away": "removes the mark",
     r"begun": "started, in progress, pending",
 }

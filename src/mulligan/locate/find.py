@@ -72,14 +72,14 @@ def finding_text(found: Found) -> str | None:
     """Return what was unusual about how a store was found, as a sentence; None if nothing was."""
     here, store = found.directory, found.store
     said = {
-        Note.PUT_BACK: f"The pointer {here}/.mulligan was gone and was put back; "
+        Note.PUT_BACK: f"The pointer {here}/.mulligan was missing and was written again; "
         f"the store is {store}.",
         Note.RENEWED: f"{here} is a new directory where the project of the store {store} was; "
-        "that store is used, and the pointer was put back.",
+        "that store is used, and the pointer was written again.",
         Note.NOT_PUT_BACK: f"{here} cannot be written and has no pointer; its store is {store}.",
         Note.STASHED: f"The pointer {here}/.mulligan is gone, perhaps into a git stash, and was "
-        f"not put back, so that `git stash pop` works; the store is {store}.",
-        Note.MOVED: f"This project was moved to {here}; its store {store} knows that now.",
+        f"not written again, so that `git stash pop` works; the store is {store}.",
+        Note.MOVED: f"This project was moved to {here}; its store {store} now names that path.",
         Note.STORE_MOVED: f"The store was moved to {store}; the pointer in {here} was updated.",
     }
     return None if found.note is None else said[found.note]
