@@ -8,14 +8,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import mulligan
-from mulligan import Session, Store
+from mulligan import Session, Store, procfs
 from mulligan.errors import InvalidWorkflow, LeaseHeld, StillRunning
 from mulligan.recovery.plan import ResumePlan, attempts
 from mulligan.recovery.resume import Resumed
@@ -120,12 +120,18 @@ def options() -> RunOptions:
 
 
 @pytest.fixture
-def interrupted(store: Store) -> Session:
+def interrupted(store: Store) -> Iterator[Session]:
     """A session whose supervisor, a process of the library, was killed by its agent."""
     program = [sys.executable, "-c", SUPERVISOR, str(store.path), DEADLY]
     ended = subprocess.run(program, env=VARIABLES, check=False)
     assert ended.returncode == -9
-    return store.session("main", create=False)
+    session = store.session("main", create=False)
+    orphan = session.state.get("agents/ada/process_id")
+    started = procfs.started(orphan)
+    yield session
+    # Where nothing resumed the session, nothing has ended it.
+    if started is not None and procfs.started(orphan) == started:
+        os.kill(orphan, signal.SIGKILL)
 
 
 def workflow(agent: str) -> Workflow:
