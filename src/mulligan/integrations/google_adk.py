@@ -358,7 +358,8 @@ class MulliganPlugin(BasePlugin):
         session = self._service.session(adk.app_name, adk.user_id, adk.id)
         if session is None:
             raise SessionNotFoundError(f"Session {adk.id} not found.")
-        return RecordedCalls(session, self._service._thread, self._at_most_once)
+        access = f"service.session({adk.app_name!r}, {adk.user_id!r}, {adk.id!r})"
+        return RecordedCalls(session, self._service._thread, access, self._at_most_once)
 
 
 def _name(app_name: str, user_id: str, id: str) -> str:

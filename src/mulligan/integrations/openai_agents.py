@@ -58,6 +58,9 @@ from mulligan.session.parts.state import State
 KIND = "openai"
 RUN_STATE = "run_state"
 
+ACCESS = "session.timeline"
+"""How a program gets to the Mulligan session."""
+
 _RESPONSE = TypeAdapter(ModelResponse)
 
 
@@ -83,7 +86,7 @@ class MulliganSession(SessionABC):
         self._session = self._handles.session(name_of(KIND, session_id))
         self._branches = Branches(self._session)
         self._usage = Usage(self._session, self._branches)
-        self._calls = RecordedCalls(self._session, self._thread)
+        self._calls = RecordedCalls(self._session, self._thread, ACCESS)
 
     @property
     def timeline(self) -> Session:
@@ -196,7 +199,7 @@ class MulliganSession(SessionABC):
         ``UserError`` with ``EffectInDoubt`` as its cause. Agents that it can hand off to are made
         durable, too. ``provider`` finds models by name.
         """
-        calls = RecordedCalls(self._session, self._thread, at_most_once)
+        calls = RecordedCalls(self._session, self._thread, ACCESS, at_most_once)
         return _DurableAgents(self, calls, provider or MultiProvider()).made(agent)
 
     async def create_branch_from_turn(

@@ -297,8 +297,9 @@ class MulliganDurability(AbstractCapability[Any]):
             ) from error
 
     def _calls(self, ctx: Any) -> RecordedCalls:
-        session = self._store.session(str(ctx.conversation_id))
-        return RecordedCalls(session, self._store._thread, self._at_most_once)
+        id = str(ctx.conversation_id)
+        session, access = self._store.session(id), f"store.session({id!r})"
+        return RecordedCalls(session, self._store._thread, access, self._at_most_once)
 
 
 def _name(conversation_id: str) -> str:

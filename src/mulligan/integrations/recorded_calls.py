@@ -35,15 +35,16 @@ class RecordedCalls:
     """The recorded calls of one session."""
 
     def __init__(
-        self, session: Session, thread: CallThread, at_most_once: Sequence[str] = ()
+        self, session: Session, thread: CallThread, access: str, at_most_once: Sequence[str] = ()
     ) -> None:
-        """Connect to a session.
+        """Connect to a session; ``access`` is how a program of the framework gets to it.
 
         Calls of tools whose names match a pattern of ``at_most_once`` raise ``EffectInDoubt``
         instead of being made again after a crash in the middle.
         """
         self._session = session
         self._thread = thread
+        self._access = access
         self._at_most_once = tuple(at_most_once)
 
     async def response(self, asked: Any, call: MakeCall) -> Any:
@@ -114,8 +115,9 @@ class RecordedCalls:
                 if found.status != "failed" and self._is_once(name):
                     raise EffectInDoubt(
                         f"The tool {name!r} was called, and the process died before it returned.",
-                        hint=f"Look whether it happened, then record that: session.tools.record("
-                        f"{name!r}, …, id={known!r}, result=…).",
+                        hint=f"Look whether it happened, then record that: {self._access}.tools"
+                        f".record({name!r}, id={known!r}, result=…), or with error=… in the place "
+                        "of the result if it is to be called again.",
                     )
             number += 1
             known = f"{first}#{number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_a_call_that_is_cancelled_at_its_ends_is_not_left_open(
     """Before it was made it has not happened, and after it returned its result counts."""
 
     async def run() -> Any:
-        calls = RecordedCalls(session, CallThread("test"), at_most_once=["charge"])
+        calls = RecordedCalls(session, CallThread("test"), "chat.timeline", at_most_once=["charge"])
         reached, go_on = held_up(monkeypatch, method)
         task = asyncio.create_task(calls.tool("1", "charge", {}, made))
         await asyncio.to_thread(reached.wait, HANG_SECONDS)
@@ -74,7 +75,7 @@ def test_a_call_that_is_cancelled_at_its_ends_is_not_left_open(
 
 def test_a_call_that_is_cancelled_in_the_middle_is_in_doubt(session: mulligan.Session) -> None:
     async def run() -> None:
-        calls = RecordedCalls(session, CallThread("test"), at_most_once=["charge"])
+        calls = RecordedCalls(session, CallThread("test"), "chat.timeline", at_most_once=["charge"])
         started = asyncio.Event()
 
         async def stay() -> Any:
@@ -91,3 +92,22 @@ def test_a_call_that_is_cancelled_in_the_middle_is_in_doubt(session: mulligan.Se
 
     asyncio.run(run())
     assert [call.status for call in session.tools] == ["in_doubt"]
+
+
+@pytest.mark.parametrize(("ending", "expected"), [("result=7", 7), ("error='no'", "made")])
+def test_the_hint_of_a_call_in_doubt_ends_it_as_it_is_written(
+    session: mulligan.Session, ending: str, expected: Any
+) -> None:
+    """What was recorded by hand counts: the result as it is, or that it is to be called again."""
+
+    async def run() -> Any:
+        calls = RecordedCalls(session, CallThread("test"), "chat.timeline", at_most_once=["charge"])
+        await calls.begin("1", "charge", {"amount": 3})
+        dead = RecordedCalls(session, CallThread("test"), "chat.timeline", at_most_once=["charge"])
+        with pytest.raises(EffectInDoubt) as raised:
+            await dead.tool("1", "charge", {"amount": 3}, made)
+        [advised] = re.findall(r"chat\.timeline(\.tools\.record\(.*?\))", raised.value.hint)
+        eval("session" + advised.replace("result=…", ending), {"session": session})
+        return await dead.tool("1", "charge", {"amount": 3}, made)
+
+    assert asyncio.run(run()) == expected
