@@ -11,6 +11,7 @@ other branches, ``run_state`` a run that waits for approval, ``openai`` what els
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -332,18 +333,30 @@ class _DurableAgents:
         self._session = session
         self._calls = calls
         self._provider = provider
-        self._made: dict[int, Agent[Any]] = {}
+        # With the given one, so that no other agent gets its number.
+        self._made: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
 
     def made(self, agent: Agent[Any]) -> Agent[Any]:
         if id(agent) in self._made:
-            return self._made[id(agent)]
-        copy = self._made[id(agent)] = agent.clone()
-        copy.model = _DurableModel(agent.model, agent.name, self._calls, self._provider)
-        copy.tools = [self._tool(tool) for tool in agent.tools]
-        copy.handoffs = [
-            self.made(other) if isinstance(other, Agent) else other for other in agent.handoffs
-        ]
-        return copy
+            return self._made[id(agent)][1]
+        made = agent.clone()
+        self._made[id(agent)] = agent, made
+        made.model = _DurableModel(agent.model, agent.name, self._calls, self._provider)
+        made.tools = [self._tool(tool) for tool in agent.tools]
+        made.handoffs = [self._handoff(other) for other in agent.handoffs]
+        return made
+
+    def _handoff(self, other: Any) -> Any:
+        if isinstance(other, Agent):
+            return self.made(other)
+        invoke = other.on_invoke_handoff
+
+        async def handed_off(context: Any, arguments: str) -> Any:
+            return self.made(await invoke(context, arguments))
+
+        made = copy.copy(other)
+        made.on_invoke_handoff = handed_off
+        return made
 
     def _tool(self, tool: Any) -> Any:
         # An agent as a tool has a run of its own, which may stop for approval.

@@ -13,7 +13,7 @@ from tests.frameworks.needed import needed
 
 needed("agents")
 
-from agents import Agent, Runner, RunState, function_tool
+from agents import Agent, Runner, RunState, function_tool, handoff
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 from mulligan.integrations.openai_agents import MulliganSession
@@ -135,6 +135,28 @@ def test_agents_that_hand_off_in_a_circle_are_durable(tmp_path: Path) -> None:
     made = session.durable(first)
     assert made.handoffs[0].handoffs[0] is made
     assert first.handoffs == [second]  # the given ones are as they were
+    session.close()
+
+
+def test_agents_behind_handoff_objects_are_durable(tmp_path: Path) -> None:
+    """Also in a circle; a handoff keeps what it was made with."""
+    session = MulliganSession("s", tmp_path)
+    first = Agent(name="first", model=ScriptedModel([]))
+    second = Agent(name="second", model=ScriptedModel([]), handoffs=[handoff(first)])
+    given = handoff(second, tool_name_override="go")
+    first.handoffs = [given]
+
+    async def run() -> tuple[Any, Any]:
+        made = session.durable(first)
+        assert made.handoffs[0].tool_name == "go"
+        after = await made.handoffs[0].on_invoke_handoff(None, "")
+        assert after.name == "second"
+        assert after is not second
+        return made, await after.handoffs[0].on_invoke_handoff(None, "")
+
+    made, again = asyncio.run(run())
+    assert again is made
+    assert first.handoffs == [given]  # the given ones are as they were
     session.close()
 
 
