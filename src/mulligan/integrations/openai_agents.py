@@ -23,6 +23,7 @@ from agents import (
     FunctionTool,
     ItemHelpers,
     Model,
+    ModelBehaviorError,
     ModelProvider,
     MultiProvider,
     RunState,
@@ -61,6 +62,9 @@ RUN_STATE = "run_state"
 
 ACCESS = "session.timeline"
 """How a program gets to the Mulligan session."""
+
+OUTPUT_CALL = "json_tool_call"
+"""What the SDK takes for the final output of models of litellm, though no tool has this name."""
 
 _RESPONSE = TypeAdapter(ModelResponse)
 
@@ -393,18 +397,36 @@ class _DurableModel(Model):
         return self._model.get_retry_advice(request)
 
     async def get_response(
-        self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any
+        self,
+        system_instructions: Any,
+        input: Any,
+        model_settings: Any,
+        tools: Any,
+        output_schema: Any,
+        handoffs: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
-        async def ask() -> Any:
-            made = await self._model.get_response(system_instructions, input, *args, **kwargs)
-            return _RESPONSE.dump_python(made, mode="json", exclude_none=True)
-
         asked = ["response", self._agent, system_instructions, to_jsonable_python(input)]
-        found = await self._calls.response(asked, ask)
+        found = await self._calls.recorded(asked)
+        if found is None:
+            given = (model_settings, tools, output_schema, handoffs, *args)
+            made = await self._model.get_response(system_instructions, input, *given, **kwargs)
+            found = _RESPONSE.dump_python(made, mode="json", exclude_none=True)
+            if _is_usable(made.output, [*tools, *handoffs], output_schema):
+                await self._calls.record(asked, found)
         return _RESPONSE.validate_python({"response_id": None, **found})
 
     async def stream_response(
-        self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any
+        self,
+        system_instructions: Any,
+        input: Any,
+        model_settings: Any,
+        tools: Any,
+        output_schema: Any,
+        handoffs: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> AsyncIterator[Any]:
         # Only the last event, which has the whole response, is recorded. After a crash it is the
         # only one.
@@ -416,11 +438,38 @@ class _DurableModel(Model):
                 response=response, sequence_number=0, type="response.completed"
             )
             return
-        async for event in self._model.stream_response(system_instructions, input, *args, **kwargs):
-            if isinstance(event, ResponseCompletedEvent):
+        given = (model_settings, tools, output_schema, handoffs, *args)
+        async for event in self._model.stream_response(
+            system_instructions, input, *given, **kwargs
+        ):
+            if isinstance(event, ResponseCompletedEvent) and _is_usable(
+                event.response.output, [*tools, *handoffs], output_schema
+            ):
                 # Before it is handed on: its tools are called as soon as it is.
                 await self._calls.record(asked, event.response.model_dump(mode="json"))
             yield event
+
+
+def _is_usable(output: list[Any], known: list[Any], output_schema: Any) -> bool:
+    """Whether a run can go on with an answer; otherwise it raises ``ModelBehaviorError``.
+
+    A run that fails so asks again when it is started again. The same answer would fail it again.
+    """
+    calls = [item for item in output if item.type not in ("message", "reasoning")]
+    if calls:
+        names = {getattr(one, "tool_name", None) or one.name for one in known}
+        return any(
+            item.type != "function_call" or item.namespace or item.name in {*names, OUTPUT_CALL}
+            for item in calls
+        )
+    text = ItemHelpers.extract_text(output[-1]) if output else None
+    if not text or output_schema is None or output_schema.is_plain_text():
+        return True
+    try:
+        output_schema.validate_json(text)
+    except ModelBehaviorError:
+        return False
+    return True
 
 
 def _output(result: Any) -> Any:

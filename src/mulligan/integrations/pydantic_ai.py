@@ -11,6 +11,7 @@ A fork gets a session of its own, whose entries share their storage with those o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
@@ -24,6 +25,7 @@ from pydantic_ai.conversation_store import (
     ConversationRecord,
     ConversationStore,
 )
+from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from mulligan.document.document import MISSING
@@ -256,6 +258,18 @@ class MulliganDurability(AbstractCapability[Any]):
         self._store = store
         self._at_most_once = tuple(at_most_once)
         self._values = TypedValues(trusted=("pydantic_ai.",))
+        self._answered: Any = None
+        """What the model was asked last in this run, until a tool has acted on its answer."""
+
+    async def for_run(self, ctx: Any) -> MulliganDurability:
+        """Return a copy for one run: several may go on at once."""
+        return copy.copy(self)
+
+    async def on_run_error(self, ctx: Any, *, error: BaseException) -> Any:
+        """Forget an answer of the model that the run failed by: it would fail each run again."""
+        if isinstance(error, UnexpectedModelBehavior) and self._answered is not None:
+            await self._calls(ctx).forget(self._answered)
+        raise error
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
         """Return the recorded response to a request, or make the request and record it."""
@@ -269,6 +283,7 @@ class MulliganDurability(AbstractCapability[Any]):
         seen = [{key: message.get(key) for key in _SEEN} for message in sent]
         asked = [request_context.model.model_name, _lasting(seen)]
         found = await self._calls(ctx).response(asked, ask)
+        self._answered = asked
         return ModelMessagesTypeAdapter.validate_python([found])[0]
 
     async def wrap_tool_execute(
@@ -284,6 +299,7 @@ class MulliganDurability(AbstractCapability[Any]):
         entries = await self._store._thread.run(state.length, ENTRIES)
         id = f"{entries}.{ctx.run_step}.{call.tool_call_id}"
         found = await self._calls(ctx).tool(id, call.tool_name, call.args_as_dict(), execute)
+        self._answered = None
         return self._values.from_plain(found)
 
     def _written(self, result: Any) -> Any:

@@ -65,6 +65,14 @@ class RecordedCalls:
         path = (RESPONSES, digest_of(asked))
         await self._thread.run(self._session.state.set, path, to_stored(response))
 
+    async def forget(self, asked: Any) -> None:
+        """Remove the recorded response to what a model was asked, if there is one."""
+        await self._thread.run(self._forget, (RESPONSES, digest_of(asked)))
+
+    def _forget(self, path: tuple[str, ...]) -> None:
+        if self._session.state.get(path) is not None:
+            self._session.state.delete(path)
+
     def forget_responses(self) -> None:
         """Remove the responses: the conversation has what they led to. Inside of a batch, too."""
         if self._session.state.length(RESPONSES):

@@ -13,8 +13,9 @@ from tests.frameworks.needed import needed
 
 needed("agents")
 
-from agents import Agent, Runner, RunState, function_tool, handoff
+from agents import Agent, ModelBehaviorError, Runner, RunState, function_tool, handoff
 from agents.testing import ScriptedModel, assistant_message, function_call
+from pydantic import BaseModel
 
 from mulligan.integrations.openai_agents import MulliganSession
 
@@ -181,3 +182,34 @@ def test_ids_of_calls_that_come_again_are_other_calls(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert done == [7, 7]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("bad", ["no such tool", "no such value"])
+def test_an_answer_that_no_run_can_use_is_not_the_answer_to_the_next(
+    tmp_path: Path, bad: str, is_streamed: bool
+) -> None:
+    class Paid(BaseModel):
+        amount: int
+
+    async def run(session: MulliganSession, answer: Any) -> Any:
+        given = Agent(name="payer", model=ScriptedModel([answer]), output_type=Paid)
+        agent = session.durable(given)
+        asked = await session.resume_input("Pay.")
+        if not is_streamed:
+            return (await Runner.run(agent, asked, session=session)).final_output
+        result = Runner.run_streamed(agent, asked, session=session)
+        async for _ in result.stream_events():
+            pass
+        return result.final_output
+
+    async def main() -> Any:
+        session = MulliganSession("s", tmp_path)
+        call, text = function_call("none", {}, call_id="1"), assistant_message("much")
+        with pytest.raises(ModelBehaviorError):
+            await run(session, [call if bad == "no such tool" else text])
+        found = await run(session, [assistant_message('{"amount": 3}')])
+        session.close()
+        return found
+
+    assert asyncio.run(main()) == Paid(amount=3)

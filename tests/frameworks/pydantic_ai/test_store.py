@@ -17,10 +17,11 @@ from tests.frameworks.needed import needed
 
 needed("pydantic_ai")
 
+from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, InMemoryConversationStore
-from pydantic_ai.exceptions import UserError
+from pydantic_ai.exceptions import UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import (
     BinaryContent,
     ModelRequest,
@@ -257,6 +258,68 @@ def test_the_same_question_may_be_asked_again(tmp_path: Path) -> None:
 
     assert asyncio.run(run()) == ["1", "2", "3", "4"]
     assert asked == [1, 3, 5, 1]
+
+
+def test_a_run_that_failed_by_an_answer_is_not_failed_by_it_again(tmp_path: Path) -> None:
+    """What tools returned before stays recorded."""
+    charged: list[int] = []
+    answers = [{"amount": "much"}, {"amount": "more"}, {"amount": 3}]
+
+    def answer(messages: Any, info: Any) -> ModelResponse:
+        if not charged:
+            return ModelResponse(parts=[ToolCallPart("charge", {"amount": 3})])
+        return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, answers.pop(0))])
+
+    class Paid(BaseModel):
+        amount: int
+
+    async def run() -> Any:
+        store = MulliganConversationStore(tmp_path)
+        agent = Agent(FunctionModel(answer), output_type=Paid)
+
+        @agent.tool_plain
+        def charge(amount: int) -> str:
+            charged.append(amount)
+            return "charged"
+
+        with pytest.raises(UnexpectedModelBehavior):
+            await store.run(agent, "Charge 3.", conversation_id="c")
+        result = await store.run(agent, "Charge 3.", conversation_id="c")
+        store.close()
+        return result.output.amount
+
+    assert asyncio.run(run()) == 3
+    assert charged == [3]
+
+
+def test_a_failure_after_a_tool_returned_keeps_the_answer_that_called_it(tmp_path: Path) -> None:
+    """Else the model could call the tool again."""
+    calls: list[str] = []
+
+    def answer(messages: Any, info: Any) -> ModelResponse:
+        calls.append("model")
+        return ModelResponse(parts=[ToolCallPart("charge", {}), ToolCallPart("ask", {})])
+
+    async def run() -> None:
+        store = MulliganConversationStore(tmp_path)
+        agent = Agent(FunctionModel(answer))
+
+        @agent.tool_plain(sequential=True)
+        def charge() -> str:
+            calls.append("charge")
+            return "charged"
+
+        @agent.tool_plain(sequential=True)
+        def ask() -> str:
+            raise UnexpectedModelBehavior("of another agent")
+
+        for _ in range(2):
+            with pytest.raises(UnexpectedModelBehavior):
+                await store.run(agent, "Charge.", conversation_id="c")
+        store.close()
+
+    asyncio.run(run())
+    assert calls == ["model", "charge"]
 
 
 def test_a_run_that_waits_for_approval_goes_on_in_another_process(tmp_path: Path) -> None:
