@@ -63,6 +63,8 @@ class MulliganSteps:
         self._id = uuid.uuid4().hex
         self._written: list[Any] | None = None
         """What is in the place of ``WRITER`` since this object wrote last; None before."""
+        self._known: list[Any] = []
+        """The steps of the agent's memory that are stored, as its objects."""
         self._last: list[Any] = []
         """The last step that was stored here: another one is there after a restore."""
         self.lost: tuple[str, ...] = ()
@@ -84,13 +86,15 @@ class MulliganSteps:
             step.step_number += self._offset
         # An agent adds a step to its memory after the callbacks.
         present = [*agent.memory.steps, step]
+        count = _same(self._known, present)
         with self._session.batch():
-            count = self._session.state.length(STEPS)
+            if count < self._session.state.length(STEPS):
+                self._session.state.truncate(STEPS, count)  # those of an earlier run
             new = [self._dumped(one) for one in present[count:]]
             self._session.state.extend(STEPS, new)
             self._store_variables(agent)
             written = self._check_writer(count + len(new))
-        self._last, self._written = new[-1:], written
+        self._known, self._last, self._written = present, new[-1:], written
 
     def run(self, agent: Any, task: str, **options: Any) -> Any:
         """Run an agent on a task, or go on with it if it was interrupted in the middle.
@@ -115,7 +119,8 @@ class MulliganSteps:
             written = [self._id, shared]
             record = {"task": task, "has_ended": False, "lost": [], "writer": written}
             self._session.state.set(RECORD, record)
-        self._offset, self._missing, self._written = 0, (), written
+        self._known, self._written = kept[:shared], written
+        self._offset, self._missing = 0, ()
         return agent.run(task, **{**options, "reset": False})
 
     def steps(self) -> list[Any]:
@@ -130,7 +135,7 @@ class MulliganSteps:
         record = self._session.state.get(RECORD)
         return (
             record is not None
-            and record["task"] == task
+            and record.get("task") == task  # none, if the steps came by the callback alone
             and not record["has_ended"]
             and self._session.state.length(STEPS) > 0
         )
@@ -139,7 +144,7 @@ class MulliganSteps:
         kept = retried(self._taken_over)
         places = [n for n, step in enumerate(kept) if isinstance(step, TaskStep)]
         done = sum(isinstance(step, ActionStep) for step in kept[places[-1] :])
-        agent.memory.steps = _Continued(kept)
+        agent.memory.steps, self._known = _Continued(kept), kept
         agent.state.update(self._variables())
         self._offset = done
         most = options.get("max_steps") or agent.max_steps
@@ -269,6 +274,12 @@ def _text(value: Any) -> str:
         return repr(value)
     except Exception as error:  # by its class, or because it nests too deep
         return f"<{type(value).__name__}: {type(error).__name__}>"
+
+
+def _same(first: list[Any], second: list[Any]) -> int:
+    """Return how many objects two lists have in common at their start."""
+    differing = (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a is not b)
+    return next(differing, min(len(first), len(second)))
 
 
 def _equal(first: list[Any], second: list[Any]) -> int:

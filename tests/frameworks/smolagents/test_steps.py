@@ -17,6 +17,7 @@ from smolagents import (
     ActionStep,
     ChatMessage,
     CodeAgent,
+    MemoryStep,
     Model,
     TaskStep,
     Tool,
@@ -271,3 +272,25 @@ def tool_of(function: Any) -> Any:
             return str(function())
 
     return Made()
+
+
+def test_the_callback_alone_stores_the_steps_of_each_run(tmp_path: Path) -> None:
+    """Also of the next process, and ``run`` may follow."""
+    steps = MulliganSteps("s", tmp_path)
+    one = agent(final("a"), final("b"), final("c"))
+    one.step_callbacks.register(MemoryStep, steps)
+    for task in ("first", "second"):
+        one.run(task)
+        assert tasks(steps) == [task]
+    one.run("third", reset=False)
+    assert tasks(steps) == ["second", "third"]
+    steps.close()
+    again = MulliganSteps("s", tmp_path)
+    other = agent(final("d"), final("e"))
+    other.step_callbacks.register(MemoryStep, again)
+    other.run("elsewhere")
+    assert tasks(again) == ["elsewhere"]
+    again.close()
+    last = MulliganSteps("s", tmp_path)
+    assert last.run(agent(final("f")), "elsewhere") == "f"
+    last.close()
