@@ -75,7 +75,7 @@ class MulliganCheckpointStorage:
                 name: self._values.to_plain(value) for name, value in checkpoint.to_dict().items()
             }
         except UnstorableValue as error:
-            raise WorkflowCheckpointException(str(error)) from error
+            raise WorkflowCheckpointException(f"{error} {error.hint}") from error
         await self._thread.run(self._save, str(checkpoint.checkpoint_id), values)
         return str(checkpoint.checkpoint_id)
 
@@ -173,7 +173,7 @@ class MulliganCheckpointStorage:
                 {name: self._values.from_plain(value) for name, value in values.items()}
             )
         except UnstorableValue as error:
-            raise WorkflowCheckpointException(str(error)) from error
+            raise WorkflowCheckpointException(f"{error} {error.hint}") from error
 
     def _delete(self, id: str) -> bool:
         found = self._find(id)
