@@ -67,8 +67,25 @@ class Instrumentation:
         self._recoveries = meter.create_counter(f"{PREFIX}.recoveries", unit="1")
         self._steps = meter.create_counter(f"{PREFIX}.steps", unit="1")
 
-    def wrap_all(self) -> None:
-        """Wrap what is measured."""
+    def start(self) -> None:
+        """Send what is measured to these providers, and no longer to those of an earlier call."""
+        if _in_effect:
+            _in_effect[-1]._unwrap()
+        _in_effect.append(self)
+        self._wrap_all()
+
+    def uninstrument(self) -> None:
+        """End it: what it wrapped is as it was before it. Idempotent."""
+        if self not in _in_effect:
+            return
+        is_latest = _in_effect[-1] is self
+        _in_effect.remove(self)
+        if is_latest:
+            self._unwrap()
+            if _in_effect:
+                _in_effect[-1]._wrap_all()
+
+    def _wrap_all(self) -> None:
         self._wrap(CheckpointTaker, "take", self._checkpoint)
         self._wrap(Restorer, "restore", self._restore)
         self._wrap(Restorer, "undo_or_redo", self._restore)
@@ -79,8 +96,7 @@ class Instrumentation:
         for module in (mulligan.recovery.resume, mulligan.supervisor.run):
             self._wrap(module, "resume", self._recovery)
 
-    def uninstrument(self) -> None:
-        """End it: what was wrapped is as it was before. Idempotent."""
+    def _unwrap(self) -> None:
         while self._wrapped:
             owner, name, original = self._wrapped.pop()
             setattr(owner, name, original)
@@ -216,6 +232,10 @@ class Instrumentation:
         return resume
 
 
+_in_effect: list[Instrumentation] = []
+"""The instrumentations of this process; the last one wraps, so that nothing is measured twice."""
+
+
 class _Ran:
     """Counts the calls of the function of a step: none, if its result was recorded before."""
 
@@ -243,12 +263,13 @@ def instrument(
 
     The providers are those that the program has configured, unless others are given. With
     ``store``, the size of the store, restarts of agents and levels of drift are observed, too,
-    whenever metrics are exported.
+    whenever metrics are exported. It may be called for several stores: each checkpoint is one
+    span, by the latest call that is in effect.
     """
     tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
     meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
     made = Instrumentation(tracer, meter)
-    made.wrap_all()
+    made.start()
     if store is not None:
         _observe(store, meter)
     return made

@@ -197,6 +197,30 @@ def test_afterwards_everything_is_as_it_was(store: mulligan.Store) -> None:
     assert made.spans("mulligan.checkpoint") == []
 
 
+def test_each_checkpoint_is_one_span_whichever_calls_are_in_effect(store: mulligan.Store) -> None:
+    """One for each of several stores, say, that end in any order."""
+    before = CheckpointTaker.take
+    first, second = Telemetry(), Telemetry()
+    one = instrument(store, tracer_provider=first.tracers, meter_provider=first.meters)
+    two = instrument(tracer_provider=second.tracers, meter_provider=second.meters)
+    three = instrument(tracer_provider=second.tracers, meter_provider=second.meters)
+    session, seen = store.session("chat"), []
+
+    def counted() -> tuple[int, int]:
+        session.checkpoint()
+        return len(first.spans("mulligan.checkpoint")), len(second.spans("mulligan.checkpoint"))
+
+    seen.append(counted())
+    two.uninstrument()
+    seen.append(counted())
+    three.uninstrument()
+    seen.append(counted())
+    one.uninstrument()
+    seen.append(counted())
+    assert seen == [(0, 1), (0, 2), (1, 2), (1, 2)]
+    assert CheckpointTaker.take is before
+
+
 def test_nothing_is_imported_until_it_is_asked_for(tmp_path: Path) -> None:
     code = (
         "import sys, mulligan; s = mulligan.open('.').session('a'); s.checkpoint(); "
