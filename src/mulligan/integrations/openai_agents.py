@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import dropwhile
 from typing import Any, NamedTuple
@@ -298,14 +299,25 @@ class MulliganSession(SessionABC):
     def _pop(self, branch: str) -> Any | None:
         return self._usage.pop(self._branches.known(branch))
 
+    @contextmanager
+    def _leaving_branch(self) -> Iterator[None]:
+        """A transaction that may leave the current branch; if it fails, that stays in use."""
+        before = self._branches.current
+        try:
+            with self._session.batch():
+                yield
+        except BaseException:
+            self._branches.current = before
+            raise
+
     def _delete(self, branch: str, force: bool) -> None:
-        with self._session.batch():
+        with self._leaving_branch():
             self._branches.delete(branch, force)
             self._usage.forget(branch)
 
     def _clear(self) -> None:
         state = self._session.state
-        with self._session.batch():
+        with self._leaving_branch():
             self._branches.clear()
             self._usage.forget()
             self._calls.forget_responses()

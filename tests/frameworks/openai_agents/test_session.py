@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -24,7 +26,11 @@ from agents.extensions.memory import AdvancedSQLiteSession
 from agents.memory import OpenAIResponsesCompactionSession, Session
 from agents.testing import ScriptedModel, assistant_message
 
+from mulligan import Store
+from mulligan.errors import DiskFull
+from mulligan.failpoints import Failpoint
 from mulligan.integrations.openai_agents import MulliganSession
+from mulligan.testing.stores import open_store
 
 
 def user(said: Any) -> dict[str, Any]:
@@ -256,6 +262,34 @@ def test_a_branch_keeps_what_is_before_its_turn(session: MulliganSession) -> Non
         assert shown == {"main": 4, branch: 3}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("leave", ["delete", "clear"])
+def test_a_branch_whose_end_could_not_be_written_stays_in_use(tmp_path: Path, leave: str) -> None:
+    broken = False
+
+    def fail(point: Failpoint) -> None:
+        if broken and point is Failpoint.JOURNAL_BEFORE_COMMIT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def check(store: Store) -> None:
+        nonlocal broken
+        session = MulliganSession("chat", store)
+        await session.add_items([user("x"), agent("y")])
+        branch = await session.create_branch_from_turn(1)
+        await session.add_items([user("z")])
+        broken = True
+        leaving = (
+            session.clear_session() if leave == "clear" else session.delete_branch(branch, True)
+        )
+        with pytest.raises(DiskFull):
+            await leaving
+        broken = False
+        assert await session.get_items() == [user("z")]
+        session.close()
+
+    with open_store(tmp_path / "store", failpoint=fail) as store:
+        asyncio.run(check(store))
 
 
 def test_another_process_that_clears_leaves_no_branch_to_write_to(tmp_path: Path) -> None:
