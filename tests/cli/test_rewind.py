@@ -69,7 +69,7 @@ def test_finished_conversations_are_counted(agent: Recorded, cli: Cli):
             store.copy(agent.session.name, f"claude-copy-{number}").close()
             store.session(f"claude-copy-{number}", actor="claude").agent.update(state="done")
     shown = cli("status").out
-    assert "  and 11 finished conversations, the last " in shown
+    assert "  and 12 finished conversations, the last " in shown
     assert "claude-copy-3" not in shown
     assert "claude-copy-3" in cli("status", "--all").out
     assert len(cli("status", "--json").json["sessions"]) == 14

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from mulligan.coding.rewind.run import rewound_from
 from mulligan.coding.rewind.target import INSTALL_HINT
 from mulligan.default_session import listing
 from mulligan.errors import CannotRewind
+from mulligan.session.names import session_name
 from mulligan.timeline.undo import first_restore
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ def find_agent_session(store: Store, named: str | None, root: Path | None) -> Se
     """Return the session that is meant: a name, an id or the beginning of one.
 
     Without a name, it is the newest one with a prompt of an agent in ``root`` or below it, or else
-    anywhere. One whose rewind was undone does not count.
+    anywhere. One whose rewind was undone, or failed, does not count, nor does a fork that no agent
+    writes to.
     """
     known = _known(store)
     if named is not None:
@@ -52,9 +55,19 @@ def _known(store: Store) -> list[tuple[Session, AgentSession]]:
     ]
 
 
+def _is_own(session: Session, agent: AgentSession) -> bool:
+    """Whether hooks of the agent write to a session.
+
+    They do not write to a fork, or to what a rewind that failed has left: these have the
+    conversation of another session, and its id.
+    """
+    return session.name == session_name(f"{agent.agent}-{agent.id}")
+
+
 def _newest(known: list[tuple[Session, AgentSession]], root: Path | None) -> Session:
+    known = [one for one in known if _is_own(*one)] or known
     here = [one for one in known if root and Path(one[1].cwd).is_relative_to(root)] or known
-    used = [session for session, agent in here if agent.prompts and not _is_undone(session)]
+    used = [session for session, agent in here if agent.prompts and not _is_left(session, agent)]
     return max(used or [session for session, _ in here], key=lambda session: session.updated)
 
 
@@ -97,24 +110,35 @@ def _check_last(store: Store, made: Session) -> None:
         )
 
 
-def _is_undone(session: Session) -> bool:
+def _is_left(session: Session, agent: AgentSession) -> bool:
+    """Whether a rewind was undone, or failed: nothing was continued in its session, or can be."""
     origin = rewound_from(session)
-    return origin is not None and origin.undone
+    if origin is None:
+        return False
+    is_gone = agent.transcript is not None and not os.path.exists(agent.transcript)
+    return origin.undone or (is_gone and agent.offset == origin.length)
 
 
 def _named(named: str, known: list[tuple[Session, AgentSession]]) -> Session:
-    exact = [session for session, agent in known if named in (session.name, agent.id)]
+    names = [
+        (session, [session.name, *([agent.id] if _is_own(session, agent) else [])])
+        for session, agent in known
+    ]
+    exact = [session for session, own in names if named in own]
     if exact:
         return exact[0]
     found = [
         session
-        for session, agent in known
-        if len(named) >= SHORTEST and (agent.id.startswith(named) or session.name.startswith(named))
+        for session, own in names
+        if len(named) >= SHORTEST and any(name.startswith(named) for name in own)
     ]
     if len(found) == 1:
         return found[0]
-    names = [session.name for session in found] or [session.name for session, _ in known]
+    there = [session.name for session in found] or [session.name for session, _ in known]
+    if not there:
+        raise CannotRewind(f"There is no conversation {named!r}, nor any other.", hint=INSTALL_HINT)
     said = "Several conversations begin with" if found else "There is no conversation"
-    there = f"; there are:{listing(names)}" if names else ", nor any other."
-    do = "Name one of them." if names else "`mulligan install AGENT` records conversations."
-    raise CannotRewind(f"{said} {named!r}{there}", hint=f"Nothing was changed. {do}")
+    raise CannotRewind(
+        f"{said} {named!r}; there are:{listing(there)}",
+        hint="Nothing was changed. Name one of them.",
+    )

@@ -12,6 +12,7 @@ import pytest
 
 from mulligan import Session
 from mulligan.coding.agent_session import agent_session
+from mulligan.coding.rewind.find_session import find_agent_session
 from mulligan.coding.rewind.run import (
     RewindOptions,
     RewindPlan,
@@ -430,9 +431,17 @@ def test_copies_of_files_that_the_agent_keeps_come_along(agent: Recorded):
 
 
 @pytest.mark.parametrize(
-    "point", [Failpoint.REWIND_RECORDED, Failpoint.REWIND_PUBLISHED, Failpoint.RESTORE_MARKED]
+    "point",
+    [
+        Failpoint.REWIND_FORKED,
+        Failpoint.REWIND_RECORDED,
+        Failpoint.REWIND_PUBLISHED,
+        Failpoint.RESTORE_MARKED,
+    ],
 )
-def test_a_rewind_that_fails_leaves_no_transcript(tmp_path: Path, point: Failpoint):
+def test_a_rewind_that_fails_leaves_no_transcript_and_the_conversation_in_place(
+    tmp_path: Path, point: Failpoint
+):
     made = Recorded(tmp_path)
     made.turn("first", "a.txt", "one")
     made.turn("second", "b.txt", "two")
@@ -444,8 +453,18 @@ def test_a_rewind_that_fails_leaves_no_transcript(tmp_path: Path, point: Failpoi
         wanted = plan_rewind(Conversation(session), "2", options, lambda: NEW)
         with pytest.raises((OSError, CannotRewind), match="refused"):
             rewind(session, wanted, made.folder)
+        assert len(store.sessions()) == 2, "an unused session is left"
+        for named in (None, OLD, OLD[:8]):
+            assert find_agent_session(store, named, made.work).name == session.name
         session.close()
     assert [one.name for one in made.path.parent.iterdir()] == [f"{OLD}.jsonl"]
+
+
+def test_a_fork_is_meant_by_its_name_alone(agent: Recorded):
+    agent.session.fork("@latest", "other").close()
+    for named in (None, OLD, OLD[:8]):
+        assert find_agent_session(agent.store, named, agent.work).name == agent.session.name
+    assert find_agent_session(agent.store, "other", agent.work).name == "other"
 
 
 def test_large_results_come_along_and_are_named_in_their_new_place(agent: Recorded):
