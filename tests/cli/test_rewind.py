@@ -162,6 +162,18 @@ def test_undo_of_a_named_branch(agent: Recorded, cli: Cli):
     assert len(left) == 2
 
 
+def test_a_prompt_without_files_says_whose_files_come_back(agent: Recorded, cli: Cli):
+    with mulligan.open(agent.work) as store:
+        session = store.session(agent.session.name, actor="claude")
+        session.checkpoint("prompt", data={"event": "UserPromptSubmit", "prompt": 3})
+        (seq, held) = session.head.seq, session.checkpoints()[-2]
+    for options in ([], ["--files"], ["--fork", "../other"]):
+        said = cli("rewind", "--to", "@latest", "--dry-run", *options)
+        assert f"#{seq} of {agent.session.name} holds no files; those of #{held.seq}" in said.err
+    assert "holds no files" not in cli("rewind", "--to", "@latest", "--dry-run", "--chat").err
+    assert "holds no files" not in cli("rewind", "--to", "3", "--dry-run").err
+
+
 def test_files_alone(agent: Recorded, cli: Cli):
     found = cli("rewind", "--to", "2", "--files", "--json").json
     assert files(agent.work) == {"a.txt": "one"}

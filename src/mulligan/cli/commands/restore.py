@@ -22,7 +22,7 @@ from mulligan.cli.context import (
 from mulligan.cli.errors import HalfDone
 from mulligan.cli.parts import WORKSPACE, parts_from_here
 from mulligan.cli.render.effects import refuse_left_behind
-from mulligan.cli.render.files import outline
+from mulligan.cli.render.files import outline, tell_source
 from mulligan.cli.render.pending import (
     abandon_pending,
     go_on,
@@ -31,7 +31,7 @@ from mulligan.cli.render.pending import (
 )
 from mulligan.cli.render.preview import DRY_RUN, print_preview, print_unapplied
 from mulligan.cli.render.restored import exit_if_incomplete, print_problems, print_restored
-from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, plural, print_json
+from mulligan.cli.render.text import Cell, clean, place, plural, print_json
 from mulligan.errors import CheckpointDamaged
 from mulligan.views.restores import copy_view, is_workspace, preview_restore, preview_view
 
@@ -226,12 +226,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
     root = held.coverage.root if held.coverage else ""
     if root and session.files.directory is None and Path(root) != preview.directory:
         click.echo(f"These files were captured in {clean(root)}.", err=True)
-    if held.checkpoint is None:
-        click.echo(f"These files are those of the restore #{held.seq}.", err=True)
-    elif held.seq != (named := session.checkpoints.at(point)).seq:
-        source = f"#{held.seq} ({held.checkpoint[:SHORT_ID]})"
-        said = f"#{named.seq} of {named.session} holds no files; those of {source} count."
-        click.echo(clean(said), err=True)
+    tell_source(session, point, held)
 
 
 def _copy(

@@ -24,6 +24,7 @@ from mulligan.cli.render.restored import exit_if_incomplete, print_problems
 from mulligan.cli.render.text import print_json
 
 if TYPE_CHECKING:
+    from mulligan import Session
     from mulligan.coding.rewind.run import RewindPlan, RewindResult, What
     from mulligan.coding.rewind.target import Conversation
     from mulligan.coding.transcripts.transcript_format import AgentFolder
@@ -146,6 +147,7 @@ def _rewind(
         if plan.files is not None:
             warn_of_open_files(plan.files.open_files)
         print_plan(plan, call.directory, None if dry_run else 20)
+    _tell_source(call, session, plan)
     typed = _command(plan, folder)
     if dry_run:
         _print_dry_run(call, planned_rewind_view(plan))
@@ -165,6 +167,17 @@ def _rewind(
     problems = done.restored.problems if done.restored else ()
     print_problems(call, problems)
     exit_if_incomplete(problems)
+
+
+def _tell_source(call: CliContext, session: Session, plan: RewindPlan) -> None:
+    """Say that the files are those of an earlier moment, if none were captured at the point."""
+    from mulligan.cli.render.files import tell_source
+
+    if plan.what == "chat" or call.quiet:
+        return
+    held = session.internal.files_at(plan.point)
+    if held is not None:
+        tell_source(session, plan.point, held)
 
 
 def _undo(call: CliContext, named: str | None) -> None:

@@ -10,11 +10,12 @@ import click
 import msgspec
 
 from mulligan.cli.render.streams import wrapped
-from mulligan.cli.render.text import Cell, clean, columns, plural, shorten, size
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, plural, shorten, size
 from mulligan.views.files import octal
 
 if TYPE_CHECKING:
-    from mulligan.model import Coverage, FileChange, LeftOut
+    from mulligan import Point, Session
+    from mulligan.model import Coverage, FileChange, HeldFiles, LeftOut
 
 GIT = ".git"
 DRAFT = ".mulligan-draft-"
@@ -177,3 +178,13 @@ def warn_of_conflicts(conflicts: Iterable[str]) -> None:
     for conflict in conflicts:
         said = start + wrapped(clean(conflict), len(start))
         click.echo(Cell(said, "yellow").styled(), err=True)
+
+
+def tell_source(session: Session, point: Point, held: HeldFiles) -> None:
+    """Say where the files of a point come from when the point itself has none."""
+    if held.checkpoint is None:
+        click.echo(f"These files are those of the restore #{held.seq}.", err=True)
+    elif held.seq != (named := session.checkpoints.at(point)).seq:
+        source = f"#{held.seq} ({held.checkpoint[:SHORT_ID]})"
+        said = f"#{named.seq} of {named.session} holds no files; those of {source} count."
+        click.echo(clean(said), err=True)
