@@ -16,6 +16,7 @@ from mulligan.coding import doctor
 from mulligan.coding.hook_input import CODEX_EVENTS
 from mulligan.coding.hooks import run_hook
 from mulligan.coding.settings.install import AGENTS
+from mulligan.resident.install import install_client
 from tests.cli.conftest import Cli
 from tests.contract import documented
 from tests.disks import disk_of
@@ -221,6 +222,20 @@ def test_a_hook_that_records_nothing_is_named(project: Path, cli: Cli) -> None:
     done = cli("doctor")
     assert done.code == 105
     assert "exit code 3, and recorded nothing: it is broken" in done.out
+
+
+def test_hooks_that_start_a_removed_mulligan_are_named(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    state = project.parent / "state/mulligan"
+    install_client(state, "0", ["/nowhere/mulligan", "hook"])
+    with open(state / "hooks.log", "a") as log:
+        log.write("2026-01-01T00:00:00Z claude: something old\n")
+    done = cli("doctor")
+    assert done.code == 105
+    assert "recorded nothing; it gave no reason." in done.out
+    assert "`mulligan install claude` makes hooks start this Mulligan" in done.out
+    cli("install", "claude")
+    assert cli("doctor").code == 0
 
 
 def test_a_store_that_cannot_be_opened_is_named(project: Path, cli: Cli) -> None:

@@ -250,7 +250,7 @@ def _fire(
     """Run a hook as the agent does, and look whether it was recorded."""
     id = f"doctor-{os.urandom(4).hex()}"
     hook = _Hook(agent, found, command, variables)
-    started = time.monotonic()
+    began, started = SystemClock().now(), time.monotonic()
     try:
         done = hook.run(HookKind.PROMPT, id)
         took = time.monotonic() - started
@@ -261,9 +261,7 @@ def _fire(
         return
     taken = _recorded(found.store, session_of(agent, id), open_store)
     if taken is None:
-        why = done.stderr.decode(errors="replace").strip() or _last_note(variables)
-        said = f"A hook ran, with exit code {done.returncode}, and recorded nothing: {why}"
-        yield Check("run", False, said, "The line above says what failed.")
+        yield _no_record(agent, done, _note_since(began, variables))
         return
     if taken.coverage is not None and taken.coverage.refused is not None:
         said = f"A hook recorded a checkpoint without files: {taken.coverage.refused}."
@@ -274,8 +272,22 @@ def _fire(
     yield _speed(took)
 
 
-def _last_note(variables: Mapping[str, str]) -> str:
-    return "".join(hook_log.last_notes(state_directory(variables), 1))
+def _no_record(agent: str, done: subprocess.CompletedProcess[bytes], note: str) -> Check:
+    """Return why a hook recorded nothing; one that is silent did not reach Mulligan."""
+    ran = f"A hook ran, with exit code {done.returncode}, and recorded nothing"
+    if why := done.stderr.decode(errors="replace").strip() or note:
+        return Check("run", False, f"{ran}: {why}", "The line above says what failed.")
+    hint = (
+        f"`mulligan install {agent}` makes hooks start this Mulligan; theirs may have been moved, "
+        "or removed."
+    )
+    return Check("run", False, f"{ran}; it gave no reason.", hint)
+
+
+def _note_since(began: datetime, variables: Mapping[str, str]) -> str:
+    """Return what a hook noted last, if that is not older than the check."""
+    notes = hook_log.last_notes(state_directory(variables), 1)
+    return "".join(one for one in notes if _is_since(one, began.replace(microsecond=0)))
 
 
 class _Hook(msgspec.Struct, frozen=True):
@@ -319,6 +331,7 @@ class _ServerCall(msgspec.Struct, frozen=True):
             "Hooks do their work without it, slower. Look at its command; `claude mcp list` says "
             "whether it starts."
         )
+        began = SystemClock().now()
         try:
             done = self._run([str(word) for word in words], id)
             # The session is held for the process that started the server: this one.
@@ -328,7 +341,8 @@ class _ServerCall(msgspec.Struct, frozen=True):
             yield Check("server", False, f"The MCP server could not be run: {error}.", hint)
             return
         if _recorded(self.found.store, session_of(self.agent, id), open_store) is None:
-            why = done.stderr.decode(errors="replace").strip() or _last_note(self.variables)
+            note = _note_since(began, self.variables)
+            why = done.stderr.decode(errors="replace").strip() or note
             said = f"The MCP server ran, and a hook that called it recorded nothing: {why}"
             yield Check("server", False, said, hint)
             return
