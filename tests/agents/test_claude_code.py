@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,20 @@ def test_a_subagent_has_its_own_transcript(claude: ClaudeCode, model: ModelServe
     assert "inner done" in json.dumps(session.state.get(("subagents", id)))
     assert session.tools.get("toolu_inner_0_0").status == "returned"
     assert session.files.read(session.checkpoints()[-1], "s.txt") == b"s\n"
+    assert claude.notes() == ""
+
+
+def test_an_agent_that_deletes_its_hooks_is_still_recorded(
+    claude: ClaudeCode, model: ModelServer
+) -> None:
+    (claude.project / ".gitignore").write_text(".claude/\n")
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=claude.project, env=claude.variables, check=True)
+    claude.install()
+    claude.run(model.prompt("clean", [shell("git clean -fdxq")], [text("cleaned")]))
+    (id,) = claude.ids()
+    claude.run(model.prompt("after", [shell("echo 1 > one")], [text("done")]), "--resume", id)
+    assert taken(claude.session())[-2:] == [("prompt", 1), ("routine", 1)]
     assert claude.notes() == ""
 
 

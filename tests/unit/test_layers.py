@@ -99,6 +99,7 @@ INNER = {
     "coding.settings": [
         {"settings_file"},
         {"additions", "hook_groups"},
+        {"put_back"},
         {"claude_settings", "codex_settings", "gemini_settings", "opencode_settings"},
         {"install"},
     ],

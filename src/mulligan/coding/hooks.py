@@ -135,6 +135,11 @@ class HookRunner:
         session = self._session(store, root, event)
         if event.kind is HookKind.SESSION_END and _heard_no_prompt(session, event):
             self.note(_about(event.agent, event), NO_PROMPT_HEARD)
+        if event.kind in _AFTER_TOOLS:
+            from mulligan.coding.settings.put_back import put_back
+
+            # Before the checkpoint: a restore of it brings the hooks back, too.
+            put_back(session, root, event.agent, self._variables)
         record(session, event)
         self._has_ended_turn = event.kind is HookKind.TURN_END
         reply = _reply(session, event)
@@ -248,6 +253,10 @@ _WITHOUT_FILES = {
     HookKind.SESSION_START,
 }
 """The events that take no checkpoint."""
+
+
+_AFTER_TOOLS = {HookKind.BATCH_END, HookKind.SUBAGENT_END, HookKind.TURN_END}
+"""The events before which the agent may have deleted its own hooks."""
 
 
 def _reply(session: Session, event: HookEvent) -> bytes:

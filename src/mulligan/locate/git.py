@@ -69,16 +69,16 @@ def guard(store: Path) -> bool:
     return True
 
 
-def may_be_stashed(directory: Path) -> bool:
-    """Whether a stash of the repository around a directory may hold the directory's pointer.
+def may_be_stashed(directory: Path, name: str = NAME) -> bool:
+    """Whether a stash of the repository around a directory may hold a file of it: its pointer.
 
-    Git ignores the pointer, so only ``git stash --all`` takes it. Objects are read without git; one
-    that is in a pack, and not on its own, counts as holding the pointer.
+    Git ignores the file, so only ``git stash --all`` takes it. Objects are read without git; one
+    that is in a pack, and not on its own, counts as holding the file.
     """
     common, root = _common(directory), _work_tree(directory)
     if common is None or root is None:
         return False
-    path = [*directory.relative_to(root).parts, NAME]
+    path = [*directory.relative_to(root).parts, *name.split("/")]
     try:
         log = (common / "logs" / "refs" / "stash").read_bytes()
     except OSError:

@@ -148,6 +148,14 @@ def test_a_stash_that_holds_the_pointer_is_seen(repo: Path, tmp_path: Path, plac
     assert not may_be_stashed(work)
 
 
+def test_a_stash_that_holds_another_file_is_seen(repo: Path) -> None:
+    (repo / "deep").mkdir()
+    (repo / "deep/er").touch()
+    git(repo, "stash", "--all")
+    assert may_be_stashed(repo, "deep/er")
+    assert not may_be_stashed(repo, "deep/est")
+
+
 @pytest.mark.parametrize("option", ["--all", "--include-untracked", "--keep-index"])
 def test_a_stash_without_the_pointer_does_not_count(repo: Path, option: str) -> None:
     (repo / "tracked.txt").write_text("changed\n")

@@ -16,9 +16,13 @@ import msgspec
 from blake3 import blake3
 
 from mulligan.coding.settings.settings_file import replace_file
+from mulligan.locate.registry import state_directory
 from mulligan.locate.small_json import decoded, encoded
 
 MAX_BYTES = 1 << 20
+
+BACKUPS = "backups"
+"""The directory, beside the stores, of such records, and of settings files before a change."""
 
 Switch = tuple[str, str]
 """A key that is on or off: its table, and its name there."""
@@ -35,6 +39,11 @@ class Additions(msgspec.Struct, frozen=True):
 NOTHING = Additions()
 
 
+def records(variables: Mapping[str, str]) -> Path:
+    """Return the directory of the records of a user."""
+    return state_directory(variables) / BACKUPS
+
+
 class AdditionsRecord:
     """The record of one settings file, below a directory for such records."""
 
@@ -42,6 +51,11 @@ class AdditionsRecord:
         self._file = file
         digest = blake3(os.fsencode(file)).hexdigest(length=16)
         self._record = records / f"added-{digest}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether hooks were installed in the file, and not uninstalled since."""
+        return self._record.exists()
 
     def read(self) -> Additions:
         """Return what was added; nothing if that is not known."""
@@ -59,9 +73,6 @@ class AdditionsRecord:
         missing = [str(parent) for parent in self._file.parents if not parent.exists()]
         new = [one for one in switches if not _has(settings or {}, one)]
         added = Additions(settings is None, missing, new)
-        if not added.is_made and not added.switches:
-            self.remove()
-            return
         self._record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Durable before the file is written: after a crash in between, the record is of something
         # that does not exist, which is harmless. The other way round it would never be removed.

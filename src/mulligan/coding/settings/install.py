@@ -16,11 +16,15 @@ from mulligan.coding.settings import (
     gemini_settings,
     opencode_settings,
 )
-from mulligan.coding.settings.additions import AdditionsRecord, Switch, without_switches
+from mulligan.coding.settings.additions import (
+    AdditionsRecord,
+    Switch,
+    records,
+    without_switches,
+)
 from mulligan.coding.settings.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.locate.registry import state_directory
 
 Scope = Literal["project", "user"]
 
@@ -40,9 +44,6 @@ does not run our hooks in a file before a person has trusted them;
 ``server(project, variables)`` how our MCP server is started there, which hooks then call, with
 ``through_server``.
 """
-
-BACKUPS = "backups"
-"""The directory, beside the stores, of settings files as they were before a change."""
 
 CREATE = "--create"
 """The option of hooks that are installed for a user: a project without a store gets one."""
@@ -108,12 +109,15 @@ def install(
 
 
 def _note_additions(target: Target, file: SettingsFile, module: ModuleType) -> None:
-    """Record what is added now, unless hooks are there already, which were noted before."""
+    """Record what is added now; of hooks that are there already, that they were installed."""
+    record, is_again = AdditionsRecord(records(target.variables), target.file), False
     if file.exists and module.installed(file.settings):
-        return
+        if record.exists:
+            return
+        is_again = True
     settings = file.settings if file.exists else None
     try:
-        AdditionsRecord(_records(target), target.file).write(settings, _switches(module))
+        record.write(settings, () if is_again else _switches(module))
     except OSError as error:
         raise InvalidSettings(f"{file.path} cannot be recorded: {error.strerror}.") from error
 
@@ -125,7 +129,10 @@ def uninstall(
 
     A file that ``install`` made and that has nothing else in it is removed, and its directories.
     """
-    module, record = settings_module(target.agent), AdditionsRecord(_records(target), target.file)
+    module, record = (
+        settings_module(target.agent),
+        AdditionsRecord(records(target.variables), target.file),
+    )
     file, added = read_settings(target.agent, target.file), record.read()
     left = without_switches(module.without(file.settings), added.switches)
     is_empty = added.is_made and left == file.EMPTY
@@ -157,11 +164,7 @@ def _backup(target: Target) -> Path:
     """Return where the file is copied to: not beside it, where it would be in the way."""
     now = SystemClock().now()
     name = f"{target.agent}-{target.file.name}-{now:%Y%m%dT%H%M%SZ}"
-    return _records(target) / name
-
-
-def _records(target: Target) -> Path:
-    return state_directory(target.variables) / BACKUPS
+    return records(target.variables) / name
 
 
 def mcp_server(
