@@ -245,7 +245,7 @@ class Plan(msgspec.Struct, frozen=True):
     """What a restore would do, computed without doing it.
 
     ``left_alone`` is what no checkpoint covers and a restore does not touch. ``conflicts`` are
-    later checkpoints of the same directory by other sessions, whose changes would be lost.
+    later changes of the same directory by other sessions, which would be lost.
     ``caches`` are removed, because tools derived them from files that change or are deleted.
     ``builds`` are directories that a user rule leaves out: files built in them from changed sources
     may look up to date, since files are restored with their times. ``open_files`` are used by

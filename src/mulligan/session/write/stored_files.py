@@ -339,22 +339,28 @@ class StoredFiles:
             own = self._record.number
             others = [r for r in view.sessions() if r.number != own and r.deleted is None]
             found = [self._later(view, other, since, root, tree) for other in others]
-        return [text for texts in found for text in texts]
+        return [text for text in found if text is not None]
 
     def _later(
         self, view: View, other: SessionRecord, since: datetime, root: str, tree: Digest
-    ) -> list[str]:
-        """Return what a session captured or restored in a directory after a time, oldest first."""
+    ) -> str | None:
+        """Return what a session captured or restored in a directory after a time, as one change.
+
+        One line for a whole session: a conversation of a coding agent has hundreds of checkpoints.
+        """
         first = other.origin.seq if other.origin else 0
-        found = []
+        last: HeldFiles | None = None
+        paths: set[str] = set()
         newer = remaining_files_at(self._engine, view, other.number, view.head(other.number).seq)
         while newer is not None and newer.seq > first and newer.time > since:
             older = remaining_files_at(self._engine, view, other.number, newer.seq - 1)
             if _root(newer) == root:
                 before = older.tree if older and _root(older) == root else tree
-                found.append((newer, len(self.changes(before, newer.tree))))
+                if changed := self.changes(before, newer.tree):
+                    last = last or newer
+                    paths.update(one.path for one in changed)
             newer = older
-        return [_conflict(held, count) for held, count in reversed(found) if count]
+        return None if last is None else _conflict(last, len(paths))
 
 
 def _builds(root: OsPath, left: list[LeftOut], changes: list[FileChange]) -> Iterator[str]:
