@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
+from mulligan.coding.transcripts.transcript_format import encode
 from tests.cli.conftest import Cli
 from tests.contract import documented
 from tests.unit.coding.claude_entries import OLD
@@ -53,6 +54,15 @@ def test_prompts_are_listed_with_what_changed(agent: Recorded, cli: Cli):
         ("3", "~1", "third words"),
     ]
     assert cli("rewind", "-q").out.split() == ["1", "2", "3"]
+
+
+def test_prompts_without_hooks_lead_to_doctor(agent: Recorded, cli: Cli):
+    assert "doctor" not in cli("rewind").out
+    agent.said.prompt("without hooks")
+    agent.path.write_bytes(encode(agent.said.entries))
+    shown = cli("rewind").out.splitlines()
+    assert "unknown  without hooks" in shown[4]
+    assert shown[5].endswith("`mulligan doctor` checks them.")
 
 
 def test_a_restore_counts_what_hooks_recorded(agent: Recorded, cli: Cli):

@@ -47,6 +47,10 @@ def print_prompts(call: CliContext, found: Conversation, prompts: Sequence[Rewin
     title = Cell(clean(found.session.name), bold=True).styled()
     click.echo(f"{title}  {plural(len(prompts), 'prompt')}")
     echo_columns([_row(prompt) for prompt in prompts])
+    if any(prompt.files is None for prompt in prompts):
+        click.echo(
+            "No hook ran before the prompts whose files are unknown; `mulligan doctor` checks them."
+        )
     if prompts:
         last = prompts[-1].number
         click.echo(f"`mulligan rewind --to {last}` goes back to before prompt {last}.")

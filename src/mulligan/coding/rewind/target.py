@@ -34,7 +34,7 @@ RECOVERY_KIND = "recovery"
 
 INSTALL_HINT = (
     "Nothing was changed. `mulligan install AGENT` (claude, codex, gemini or opencode) records the "
-    "next one."
+    "next one; `mulligan doctor` says whether its hooks work."
 )
 
 UNNAMED_ENDS = {"AfterTool"}

@@ -18,7 +18,10 @@ TIMEOUT_SECONDS = 30
 SESSION_END_SECONDS = 3
 """How long Codex lets the last hook of a session run at most."""
 
-ADVICE = "Codex runs new hooks only after you have trusted them: open /hooks in it once."
+ADVICE = (
+    "Codex runs the hooks of a project only if you trust the project, and new hooks only after you "
+    "have trusted them, too: open /hooks in it once."
+)
 
 
 def project_file(project: Path) -> Path:
