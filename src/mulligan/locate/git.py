@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from mulligan.layout import NAME, STAGING, sync_directory, write_file
@@ -30,8 +32,8 @@ def find_git(directory: Path) -> Path | None:
             return None
 
 
-def exclude(directory: Path) -> bool:
-    """Make git ignore stores and pointers in the work tree around a directory.
+def exclude(directory: Path, lines: Sequence[str] = EXCLUDED) -> bool:
+    """Make git ignore stores and pointers, or what ``lines`` say, in the work tree of a directory.
 
     Return False if there is no work tree, or its exclude file cannot be written. All worktrees of a
     repository share that file.
@@ -41,10 +43,19 @@ def exclude(directory: Path) -> bool:
         if common is None:
             return False
         (common / "info").mkdir(exist_ok=True)
-        _add_lines(common / "info" / "exclude")
+        _add_lines(common / "info" / "exclude", lines)
     except OSError:
         return False  # not our repository; git shows the file, nothing worse
     return True
+
+
+def exclude_file(directory: Path, name: str) -> bool:
+    """Make git ignore one file below a directory, as ``exclude`` does; a tracked one stays so."""
+    root = _work_tree(directory)
+    if root is None:
+        return False
+    path = (directory / name).relative_to(root).as_posix()
+    return exclude(directory, ["/" + re.sub(r"[\\*?[]", r"\\\g<0>", path)])
 
 
 def guard(store: Path) -> bool:
@@ -149,14 +160,14 @@ def _common(directory: Path) -> Path | None:
     return common if (common / "objects").is_dir() and (common / "refs").is_dir() else None
 
 
-def _add_lines(file: Path) -> None:
+def _add_lines(file: Path, lines: Sequence[str]) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(file, flags, 0o644), "r+b") as stream:
         known = stream.read()
-        missing = [line for line in EXCLUDED if line.encode() not in known.splitlines()]
+        missing = [line for line in lines if os.fsencode(line) not in known.splitlines()]
         if missing:
             start = b"" if known.endswith(b"\n") or not known else b"\n"
-            stream.write(start + "".join(f"{line}\n" for line in missing).encode())
+            stream.write(start + os.fsencode("".join(f"{line}\n" for line in missing)))
             stream.flush()
             # The exclude lines must be durable before the guard makes the store a nested
             # repository.

@@ -22,9 +22,11 @@ from mulligan.coding.settings.additions import (
     records,
     without_switches,
 )
+from mulligan.coding.settings.put_back import FILES
 from mulligan.coding.settings.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
+from mulligan.locate.git import exclude_file
 
 Scope = Literal["project", "user"]
 
@@ -44,6 +46,9 @@ does not run our hooks in a file before a person has trusted them;
 ``server(project, variables)`` how our MCP server is started there, which hooks then call, with
 ``through_server``.
 """
+
+OF_ONE_USER = ("claude", "opencode")
+"""The agents whose hooks in a project are in a file that has nothing for others."""
 
 CREATE = "--create"
 """The option of hooks that are installed for a user: a project without a store gets one."""
@@ -104,8 +109,18 @@ def install(
     wanted = module.merged(file.settings, words, **options)
     if not dry_run:
         _note_additions(target, file, module)
+        _exclude(target)
         failpoint(Failpoint.SETTINGS_NOTED)
     return _change(target, file, wanted, dry_run, failpoint)
+
+
+def _exclude(target: Target) -> None:
+    """Make git ignore a file that is of one user alone: it names a path of this machine.
+
+    An agent's ``git add -A`` would commit it, and the hooks of all others would fail.
+    """
+    if target.scope == "project" and target.agent in OF_ONE_USER:
+        exclude_file(target.project, FILES[target.agent])
 
 
 def _note_additions(target: Target, file: SettingsFile, module: ModuleType) -> None:

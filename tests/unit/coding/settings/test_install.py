@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mulligan.coding.hook_input import CLAUDE_EVENTS
 from mulligan.coding.mcp_input import EVENTS
 from mulligan.coding.settings import claude_settings, settings_file
-from mulligan.coding.settings.install import AGENTS, Installation, Scope, Target, install, uninstall
+from mulligan.coding.settings.install import (
+    AGENTS,
+    OF_ONE_USER,
+    Installation,
+    Scope,
+    Target,
+    install,
+    uninstall,
+)
 from mulligan.coding.settings.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
 
@@ -31,6 +41,13 @@ def made(home: Path, scope: Scope, agent: str = "claude") -> Target:
     return Target(agent, scope, home / "project", variables)
 
 
+def git(directory: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", *words], cwd=directory, capture_output=True, check=True, text=True
+    )
+    return done.stdout
+
+
 def write(target: Target, text: str) -> Path:
     target.file.parent.mkdir(parents=True, exist_ok=True)
     target.file.write_text(text)
@@ -46,6 +63,29 @@ def test_every_event_gets_a_hook(target: Target) -> None:
     assert (entry["command"], entry["args"]) == ("/opt/bin/mulligan", ["hook", "claude"])
     assert target.file.stat().st_mode & 0o777 == 0o600
     assert claude_settings.installed(settings)["Stop"] == ["/opt/bin/mulligan", "hook", "claude"]
+
+
+@pytest.mark.parametrize("agent", OF_ONE_USER)
+def test_git_ignores_hooks_that_name_a_path_of_one_user(tmp_path: Path, agent: str) -> None:
+    target = made(tmp_path, "project", agent)
+    target = msgspec.structs.replace(target, project=tmp_path / "project" / "a b" / "[id]")
+    target.project.mkdir(parents=True)
+    git(tmp_path / "project", "init", "-q")
+    for _ in range(2):
+        install(target, COMMAND)
+        assert target.file.is_file()
+        assert git(tmp_path / "project", "status", "--porcelain", "-uall") == ""
+
+
+def test_settings_that_git_has_stay_in_git(target: Target) -> None:
+    write(target, "{}")
+    git(target.project, "init", "-q")
+    git(target.project, "add", "-A")
+    install(target, COMMAND)
+    assert git(target.project, "status", "--porcelain").split() == [
+        "AM",
+        ".claude/settings.local.json",
+    ]
 
 
 def test_the_hooks_of_a_user_make_stores(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class Installed(CodingAgent):
         self.make_store()
         self.git("init", "-q")
         (self.project / "a.txt").write_text("one\n")
-        (self.project / ".gitignore").write_text(".claude/\n" if ignored else "")
+        (self.project / ".gitignore").write_text(".claude/\n" if ignored else "!.claude/**\n")
         self.git("add", "a.txt", ".gitignore")
         self.git("commit", "-qm", "one")
         self.target = Target("claude", "project", self.project, self.variables)
