@@ -124,7 +124,7 @@ class Instrumentation:
             conditional = options.get("if_changed") or request.if_files_changed
             latest = taker._history.latest() if conditional else None
             with self._span("mulligan.checkpoint", writer) as span:
-                taken = original(taker, request, changes, **options)
+                taken, done = original(taker, request, changes, **options)
                 of = {**_of(writer), "mulligan.checkpoint.kind": taken.kind}
                 span.set_attributes(
                     {
@@ -140,7 +140,7 @@ class Instrumentation:
             if taken != latest:
                 self._duration.record(taken.cost.ms, of)
                 self._bytes.record(taken.cost.bytes, of)
-            return taken
+            return taken, done
 
         return take
 

@@ -38,17 +38,17 @@ class CheckpointTaker:
     def take(
         self,
         request: CheckpointRequest,
-        changes: Callable[[Work], object] | None = None,
+        changes: Callable[[Work], R] | None = None,
         *,
         if_changed: bool = False,
-    ) -> Checkpoint:
+    ) -> tuple[Checkpoint, R | None]:
         """Take a checkpoint; with ``changes``, of the state after them, in one transaction.
 
-        With ``if_changed``, the latest one is returned if it holds the same state and files. If the
-        request is only for changed files, it is returned after the changes are written.
+        Return it, and what the changes returned. With ``if_changed``, the latest one is returned if
+        it holds the same state and files. If the request is only for changed files, it is returned
+        after the changes are written.
         """
-        read = self._history.checkpoint_at
-        return self._take(request, changes, read, if_changed=if_changed)[0]
+        return self._take(request, changes, self._history.checkpoint_at, if_changed=if_changed)
 
     def take_after(self, changes: Callable[[Work], object], request: CheckpointRequest) -> int:
         """Take a checkpoint of the state after changes, in one transaction; return its seq."""
@@ -111,8 +111,7 @@ class CheckpointTaker:
             batch.seq = self._writer.commit(_decide_of(batch))
 
     def _commit_with_checkpoint(self, batch: OpenBatch, request: CheckpointRequest) -> None:
-        read = self._history.checkpoint_at
-        taken, done = self._take(request, _decide_of(batch), read)
+        taken, done = self.take(request, _decide_of(batch))
         written = done or 0
         # An earlier one was returned: the files are those that it holds.
         batch.checkpoint = taken if taken.seq > written else None

@@ -431,7 +431,8 @@ class Session:
         from mulligan.session.write.checkpoint_request import checked_request
 
         request = checked_request(kind, note, label, key, data)
-        return self._checkpoint_taker.take(request, if_changed=if_changed)
+        taken, _ = self._checkpoint_taker.take(request, if_changed=if_changed)
+        return taken
 
     @cached_property
     def _checkpoint_taker(self) -> CheckpointTaker:
