@@ -64,6 +64,14 @@ class Log:
         self.add(f"done {name}")
         return name
 
+    def answered(self, name: str, answer: str) -> None:
+        """Wait until the answer to a piece of work is saved, if that is to be killed.
+
+        LangGraph saves it in another thread: whether the work had an answer is known only then.
+        """
+        while self._waits and name == self._kill and f"saved {answer}" not in self.lines():
+            time.sleep(0.001)
+
     def _wait_for_others(self, name: str) -> None:
         step = next(i for i, names in enumerate(self._steps) if name in names)
         others = {other for names in self._steps[: step + 1] for other in names} - {name}
@@ -131,6 +139,7 @@ def subgraph(log: Log, saver: Any) -> Any:
 def interrupting(log: Log, saver: Any) -> Any:
     def ask(state: State) -> Any:
         answer = interrupt("send it?")
+        log.answered("ask", answer)
         return {"words": [log.work("ask"), f"answer {answer}"]}
 
     builder = nodes("draft", log=log)
