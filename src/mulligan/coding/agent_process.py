@@ -6,8 +6,21 @@ import os
 
 from mulligan import procfs
 
-SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox", "env", "timeout"}
-"""Programs between an agent and its hook."""
+SHELLS = {
+    "sh",
+    "bash",
+    "dash",
+    "zsh",
+    "fish",
+    "ksh",
+    "ash",
+    "busybox",
+    "env",
+    "timeout",
+    "uv",
+    "uvx",
+}
+"""Programs between an agent and its hook, or an MCP server."""
 
 MAX_STEPS = 4
 """How far up an agent is looked for."""

@@ -143,7 +143,8 @@ class Server:
             done(self._answered(request))
             return
         if lane is self._hooks and self._hook is not None:
-            # Again with every event: another server of the agent may have ended meanwhile.
+            # Not at the handshake: a client that connects need not send its events here. And with
+            # every event: another server of the agent may have ended meanwhile.
             self._hook.serve()
         with self._lock:
             # Before it is queued: a cancellation may come while it waits there.
@@ -151,13 +152,11 @@ class Server:
         lane.add(lambda: done(self._performed(request)))
 
     def _note(self, note: Notification) -> None:
-        """Take a notification. Once the client is ready, it sends events of its agent here.
+        """Take a notification.
 
         A request that has not started yet can be cancelled. One that runs is completed, since half
         of a checkpoint is of no use; its answer is dropped.
         """
-        if note.method == "notifications/initialized" and self._hook is not None:
-            self._hook.serve()
         if note.method != "notifications/cancelled":
             return
         id = note.params.get("requestId")

@@ -19,7 +19,7 @@
 
 #define MAGIC "mulligan-hook-1"
 #define SECONDS 20
-/* The word of hooks that call the MCP server, too: the client works only where no server does. */
+/* The option of a command beside a call of the MCP server: do nothing if it handles the event. */
 #define BESIDE_SERVER "--unless-served"
 /* Options of the command after the helper took too long: the rest of the agent's patience. */
 #define LATE "--budget", "8"

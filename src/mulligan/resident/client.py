@@ -23,7 +23,7 @@ LATE = ["--budget", "8"]
 """Options of the command after the helper took too long: the rest of the agent's patience."""
 
 BESIDE_SERVER = "--unless-served"
-"""The word of hooks that call the MCP server, too: the client works only where no server does."""
+"""The option of a command beside a call of the MCP server: do nothing if it handles the event."""
 
 PREFIXES = (b"MULLIGAN_", b"CLAUDE_", b"CODEX_", b"GEMINI_", b"OPENCODE_")
 NAMES = (b"HOME", b"PATH", b"XDG_STATE_HOME")
@@ -67,8 +67,8 @@ def is_served() -> bool:
         return False
     try:
         posix.lockf(file, posix.F_TEST, 0)
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno in (11, 13)  # EAGAIN, EACCES; others: no lock can be held here
     return False
 
 

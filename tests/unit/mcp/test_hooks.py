@@ -136,7 +136,7 @@ class Lock:
         self.released += 1
 
 
-def test_events_are_handled_here_from_the_handshake_to_the_end_of_the_input(
+def test_events_are_handled_here_from_the_first_one_to_the_end_of_the_input(
     agent: CodingAgent, tmp_path: Path
 ) -> None:
     told: list[str] = []
@@ -144,15 +144,15 @@ def test_events_are_handled_here_from_the_handshake_to_the_end_of_the_input(
     handler.said = told
     client = Connection(Settings(agent.project, tmp_path / "state" / "mulligan"), handler)
     client.ask("initialize", protocolVersion="2025-06-18", capabilities={})
-    client.ask("tools/list")
-    assert told == [], "the agent may not have heard of it yet"
     client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    client.ask("tools/list")
     client.ask("ping")
-    assert told == ["serve"]
-    client.ask("tools/call", name="hook", arguments={})
-    assert told == ["serve", "serve", "event"], "another server may have ended meanwhile"
+    assert told == [], "its hooks may call another server, or none"
+    for _ in range(2):
+        client.ask("tools/call", name="hook", arguments={})
+    assert told == ["serve", "event"] * 2, "another server may have ended meanwhile"
     client.end()
-    assert told[3:] == ["retire", "close"]
+    assert told[4:] == ["retire", "close"]
 
 
 def test_the_lock_is_tried_again_until_the_input_ends(agent: CodingAgent) -> None:

@@ -35,7 +35,7 @@ ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True}
 @click.argument("agent", metavar="[AGENT]", default="claude")
 @click.option("--budget", type=float, default=BUDGET_SECONDS, help="Seconds it may take at most.")
 @click.option("--create", is_flag=True, help="Make a store for a project that has none.")
-@click.option("--unless-served", is_flag=True, help="Nothing where an MCP server gets the event.")
+@click.option("--unless-served", is_flag=True, help="Do nothing if an MCP server gets the event.")
 @click.option("--helper", is_flag=True, help="Start the resident helper for the next hooks.")
 def command(agent: str, budget: float, create: bool, unless_served: bool, helper: bool) -> None:
     """Record an event of a coding agent; its hooks call this with JSON on stdin.
@@ -72,7 +72,7 @@ def command(agent: str, budget: float, create: bool, unless_served: bool, helper
 
 
 def _is_served(state: Path, variables: dict[str, str]) -> bool:
-    """Whether an MCP server handles the hooks of the agent that runs this one."""
+    """Whether an MCP server handles the hooks of the agent that runs this command."""
     from mulligan.coding.agent_process import agent_above
     from mulligan.coding.claude import agent_process
     from mulligan.resident.serving import is_served
