@@ -71,6 +71,11 @@ class AgentSession(msgspec.Struct, frozen=True):
     tool_results: dict[str, int] = {}
 
     @property
+    def handled_ids(self) -> frozenset[str]:
+        """The ids of events that are recorded already."""
+        return frozenset(self.handled)
+
+    @property
     def progress(self) -> Progress:
         """How far the main transcript was read."""
         return Progress(self.offset, self.digest, self.entries)

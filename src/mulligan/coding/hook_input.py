@@ -63,7 +63,8 @@ class HookEvent(msgspec.Struct, frozen=True):
     ``name`` is the agent's own name of it. ``detail`` tells events of a kind apart: how a session
     started (``startup``, ``resume``, ``clear``, ``compact``, ``fork``), why it ended, or what
     caused a compaction (``manual``, ``auto``). ``subagent`` is set for everything that a subagent
-    does. ``id`` is that of the event itself, if it has one, or its sender has given one.
+    does. ``id`` is that of the event, if its sender has given one; ``prompt_event`` is another one,
+    which a prompt has from every sender.
     """
 
     agent: str
@@ -81,6 +82,12 @@ class HookEvent(msgspec.Struct, frozen=True):
     subagent_type: str | None = None
     subagent_transcript: str | None = None
     id: str | None = None
+    prompt_event: str | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the event itself: one that comes again under any of them is the same."""
+        return [id for id in (self.prompt_event, self.id) if id is not None]
 
 
 CLAUDE = "claude"
@@ -182,7 +189,7 @@ def parse(data: bytes, agent: str = CLAUDE) -> HookEvent:
         subagent=_optional_id(fields, "agent_id"),
         subagent_type=_text(fields, "agent_type"),
         subagent_transcript=_text(fields, "agent_transcript_path"),
-        id=_prompt_event(fields) if agent == CLAUDE and kind is HookKind.PROMPT else None,
+        prompt_event=_prompt_event(fields) if agent == CLAUDE and kind is HookKind.PROMPT else None,
     )
 
 
@@ -190,7 +197,8 @@ def _prompt_event(fields: Mapping[str, Any]) -> str | None:
     """Return an id of a prompt as an event: the same one whichever hook tells of it.
 
     Two hooks may: of a user and of a project, or a call of the MCP server and a command beside it.
-    The other events need no such id: there is nothing new in them the second time.
+    The other events need no such id, for there is nothing new in them the second time; only a
+    compaction gets a second checkpoint.
     """
     prompt_id, prompt = _text(fields, "prompt_id"), _text(fields, "prompt") or ""
     if not prompt_id:

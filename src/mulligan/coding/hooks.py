@@ -86,7 +86,7 @@ class HookRunner:
         event: HookEvent | None = None
         try:
             event = hook_input.parse(data, agent)
-            event = msgspec.structs.replace(event, id=event.id or id)
+            event = msgspec.structs.replace(event, id=id)
             return self._handle(event)
         except Exception as error:
             # Of any kind: a defect here must not disturb the agent either, and is noted.

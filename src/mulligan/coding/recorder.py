@@ -141,7 +141,7 @@ def _catch_up(session: Session, event: HookEvent) -> None:
     for left in reversed(range(TRIES)):
         before = session.state.get(AGENT_SESSION, MISSING)
         known = _known(session, before) or _first(event)
-        if event.id is not None and event.id in known.handled:
+        if not known.handled_ids.isdisjoint(event.ids):
             # Recorded by a process that did not live to say so, nor, maybe, to end the calls.
             _end_calls(session, event, [])
             return
@@ -288,9 +288,7 @@ def _handled(known: AgentSession, event: HookEvent) -> AgentSession:
     if event.kind in _GOES_ON and event.subagent is None:
         # All hooks of a prompt have ended by now. The same text in the same turn is another one.
         handled = [id for id in handled if not id.startswith(PROMPT_EVENT)]
-    if event.id is not None:
-        handled = [*handled, event.id][-MAX_HANDLED:]
-    return msgspec.structs.replace(known, handled=handled)
+    return msgspec.structs.replace(known, handled=[*handled, *event.ids][-MAX_HANDLED:])
 
 
 def _add(session: Session, path: tuple[str, ...], found: NewEntries) -> None:

@@ -46,6 +46,15 @@ def test_a_prompt_that_two_hooks_tell_of_is_one_prompt(agent: CodingAgent) -> No
     ]
 
 
+def test_a_prompt_that_a_late_helper_sends_again_is_one_prompt(agent: CodingAgent) -> None:
+    """Its client gave up, recorded it itself, and the turn went on before the helper woke up."""
+    prompt = {"prompt": "Fix it", "prompt_id": "p-1"}
+    send(agent, "a", "UserPromptSubmit", **prompt)
+    send(agent, "b", "PostToolBatch", tool_calls=[])
+    send(agent, "a", "UserPromptSubmit", **prompt)
+    assert agent.session().state.get("agent_session/prompts") == 1
+
+
 @pytest.mark.parametrize("event", ["PostToolBatch", "Stop", "StopFailure"])
 def test_the_same_text_later_in_a_turn_is_another_prompt(agent: CodingAgent, event: str) -> None:
     """Claude Code gives prompts that are typed during a turn the id of the turn's first one."""
