@@ -75,7 +75,7 @@ class AdditionsRecord:
         added = Additions(settings is None, missing, new)
         self._record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Durable before the file is written: after a crash in between, the record is of something
-        # that does not exist, which is harmless. The other way round it would never be removed.
+        # that does not exist. The other way round it would never be removed.
         text = encoded(msgspec.to_builtins(added)).decode()
         replace_file(self._record, f"{text}\n", 0o600)
 

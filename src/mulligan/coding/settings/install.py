@@ -117,7 +117,8 @@ def install(
 def _exclude(target: Target) -> None:
     """Make git ignore a file that is of one user alone: it names a path of this machine.
 
-    An agent's ``git add -A`` would commit it, and the hooks of all others would fail.
+    An agent's ``git add -A`` would commit it, and the hooks of all others would fail. The line for
+    git stays when the hooks are removed: other worktrees may need it, and it does no harm.
     """
     if target.scope == "project" and target.agent in OF_ONE_USER:
         exclude_file(target.project, FILES[target.agent])

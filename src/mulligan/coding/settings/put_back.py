@@ -47,8 +47,8 @@ def put_back(session: Session, root: Path, agent: str, variables: Mapping[str, s
         if not _is_ignored(root, name, variables) or _may_be_stashed(root, name):
             return False
         return _write(session, root / name, name)
-    except OSError:
-        return False  # such as on a full disk; the next hook tries again
+    except (OSError, ValueError):
+        return False  # such as on a full disk, or of no UTF-8; the next hook tries again
 
 
 def _is_in_use(root: Path) -> bool:
@@ -99,6 +99,9 @@ def _write(session: Session, file: Path, name: str) -> bool:
         with suppress(MulliganError):  # it has no files, or not this one
             text = session.files.read(checkpoint, name).decode()
             file.parent.mkdir(parents=True, exist_ok=True)
+            # Again: the agent may have written one while the checkpoints were read.
+            if os.path.lexists(file):
+                return False
             replace_file(file, text, 0o600)
             return True
     return False

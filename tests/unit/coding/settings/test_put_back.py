@@ -146,3 +146,16 @@ def test_a_file_where_the_directory_was_disturbs_nothing(tmp_path: Path) -> None
 def test_the_files_are_those_that_are_installed(tmp_path: Path) -> None:
     found = {name: module.project_file(tmp_path) for name, module in AGENTS.items()}
     assert found == {name: tmp_path / file for name, file in FILES.items()}
+
+
+def test_a_file_that_cannot_be_read_costs_no_event(tmp_path: Path) -> None:
+    agent = Installed(tmp_path)
+    agent.file.write_bytes(b"\xff")
+    agent.batch("t1")
+    before = len(agent.session().checkpoints())
+    agent.file.unlink()
+    (agent.project / "a.txt").write_text("two\n")
+    agent.batch("t2")
+    assert not agent.file.exists()
+    assert len(agent.session().checkpoints()) == before + 1
+    assert agent.notes() == ""
