@@ -34,7 +34,7 @@ WRITER = (RECORD, "writer")
 """Which object stored the last step, and how many steps there are since."""
 
 MAX_DEPTH = 8
-"""How many lists in each other are looked through for parts of a step."""
+"""How many lists and objects in each other are looked through for parts of a step."""
 
 _REBUILT = frozenset({"model_input_messages", "raw"})
 """What is not stored of a step: what a model was sent is in the steps before, and the answer of a
@@ -86,6 +86,7 @@ class MulliganSteps:
             step.step_number += self._offset
         # An agent adds a step to its memory after the callbacks.
         present = [*agent.memory.steps, step]
+        self._follow_restore()
         count = _same(self._known, present)
         with self._session.batch():
             if count < self._session.state.length(STEPS):
@@ -171,6 +172,12 @@ class MulliganSteps:
             state.set(WRITER, written, expected=self._written)
         return written
 
+    def _follow_restore(self) -> None:
+        """Take what this object wrote before as the last it wrote, if the session was restored."""
+        found = self._session.state.get(WRITER, None)
+        if found is not None and found[0] == self._id and found != self._written:
+            self._known, self._written = [], found
+
     def _continued(self, agent: Any, is_known: bool) -> tuple[list[Any], int]:
         """Return the steps that a run continues from, and how many of them are stored.
 
@@ -224,7 +231,8 @@ class MulliganSteps:
             return [self._slim(item, depth + 1) for item in value]
         if isinstance(value, AgentError):
             return {"kind": type(value).__name__, "message": value.message}
-        if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        is_part = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        if not is_part or depth >= MAX_DEPTH:
             return self._storable(value)
         made = object.__new__(type(value))
         for field in dataclasses.fields(value):
@@ -234,7 +242,7 @@ class MulliganSteps:
             elif field.name in _REBUILT:
                 item = None
             else:
-                item = self._slim(item)
+                item = self._slim(item, depth + 1)
             object.__setattr__(made, field.name, item)
         return made
 

@@ -79,16 +79,23 @@ class TypedValues:
         try:
             return self._written(value, ())
         except RecursionError as error:
-            raise UnstorableValue(f"A {type(value).__name__} nests too deep.") from error
+            raise UnstorableValue(f"The value nests too deep: {type(value).__name__}.") from error
 
     def from_plain(self, value: Any) -> Any:
         """Return the value that was written, or raise ``UnstorableValue``."""
+        try:
+            return self._loaded(value)
+        except RecursionError as error:
+            # It was written with more of the stack left, or in a program with a higher limit.
+            raise UnstorableValue("The value nests too deep to be read here.") from error
+
+    def _loaded(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self.from_plain(item) for item in value]
+            return [self._loaded(item) for item in value]
         if not isinstance(value, dict):
             return value
         if TAG not in value:
-            return {key: self.from_plain(item) for key, item in value.items()}
+            return {key: self._loaded(item) for key, item in value.items()}
         return self._read(value[TAG], value)
 
     def _written(self, value: Any, above: tuple[int, ...]) -> Any:
@@ -136,7 +143,7 @@ class TypedValues:
             return {TAG: "type", "type": _key(value)}
         if isinstance(value, Enum):
             if value.name not in type(value).__members__:
-                raise UnstorableValue(f"{value!r} is no member of its class.")
+                raise UnstorableValue(f"{value!r} is not a member of its class.")
             return {TAG: "enum", "type": _key(kind), "name": value.name}
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             items = [written(item) for item in value]
@@ -160,20 +167,20 @@ class TypedValues:
         if tag in _FROM_TEXT:
             return _FROM_TEXT[tag](value["text"])
         if tag in _FROM_ITEMS:
-            return _FROM_ITEMS[tag]([self.from_plain(item) for item in value["items"]])
+            return _FROM_ITEMS[tag]([self._loaded(item) for item in value["items"]])
         if tag in _FROM_PAIRS:
             return _FROM_PAIRS[tag](self._pairs(value))
         match tag:
             case "text":
                 return value["bytes"].decode("utf-8", "surrogatepass")
             case "packed":
-                return self.from_plain(msgspec.msgpack.decode(value["bytes"]))
+                return self._loaded(msgspec.msgpack.decode(value["bytes"]))
             case "defaultdict":
-                return defaultdict(self.from_plain(value["factory"]), self._pairs(value))
+                return defaultdict(self._loaded(value["factory"]), self._pairs(value))
             case "timedelta":
                 return timedelta(*value["items"])
             case "timezone":
-                return timezone(self.from_plain(value["offset"]))
+                return timezone(self._loaded(value["offset"]))
             case "type":
                 return self._class(value["type"])
             case "enum":
@@ -184,22 +191,22 @@ class TypedValues:
             case "named_tuple":
                 found = self._class(value["type"])
                 if issubclass(found, tuple):
-                    return tuple.__new__(found, [self.from_plain(v) for v in value["items"]])
-                raise UnstorableValue(f"{value['type']} is no tuple.")
+                    return tuple.__new__(found, [self._loaded(v) for v in value["items"]])
+                raise UnstorableValue(f"{value['type']} is not a tuple.")
             case "object" | "error":
                 return self._made(value)
         raise UnstorableValue(f"This version cannot read values of the kind {tag!r}.")
 
     def _pairs(self, value: dict[str, Any]) -> list[tuple[Any, Any]]:
-        return [(self.from_plain(key), self.from_plain(item)) for key, item in value["items"]]
+        return [(self._loaded(key), self._loaded(item)) for key, item in value["items"]]
 
     def _made(self, value: dict[str, Any]) -> Any:
         found = self._class(value["type"])
-        state = {key: self.from_plain(item) for key, item in value["attributes"].items()}
+        state = {key: self._loaded(item) for key, item in value["attributes"].items()}
         if value[TAG] == "error":
             if not issubclass(found, BaseException):
                 raise UnstorableValue(f"{value['type']} is no exception.")
-            made = found.__new__(found, *(self.from_plain(item) for item in value["args"]))
+            made = found.__new__(found, *(self._loaded(item) for item in value["args"]))
         elif _has_plain_attributes(found):
             made = object.__new__(found)
         else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -25,7 +27,7 @@ from smolagents import (
     tool,
 )
 from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction, MessageRole
-from smolagents.monitoring import LogLevel
+from smolagents.monitoring import LogLevel, Timing
 from smolagents.utils import AgentExecutionError, AgentToolExecutionError
 
 from mulligan.errors import Conflict
@@ -294,3 +296,37 @@ def test_the_callback_alone_stores_the_steps_of_each_run(tmp_path: Path) -> None
     last = MulliganSteps("s", tmp_path)
     assert last.run(agent(final("f")), "elsewhere") == "f"
     last.close()
+
+
+def test_the_callback_goes_on_after_a_restore(tmp_path: Path) -> None:
+    steps = MulliganSteps("s", tmp_path)
+    one = agent(final("a"), final("b"), final("c"))
+    one.step_callbacks.register(MemoryStep, steps)
+    one.run("first")
+    checkpoint = steps.timeline.checkpoint("manual")
+    one.run("second", reset=False)
+    steps.timeline.restore(checkpoint)
+    assert tasks(steps) == ["first"]
+    one.run("third")
+    assert tasks(steps) == ["third"]
+    steps.close()
+
+
+@dataclasses.dataclass
+class Node:
+    next: Any = None
+
+
+@pytest.mark.parametrize("depth", [0, 600])
+def test_a_result_that_nests_too_deep_is_kept_as_text(tmp_path: Path, depth: int) -> None:
+    node = Node()
+    node.next = node if depth == 0 else None
+    for _ in range(depth):
+        node = Node(node)
+    steps = MulliganSteps("s", tmp_path)
+    step = ActionStep(
+        step_number=1, timing=Timing(start_time=0.0, end_time=1.0), action_output=node
+    )
+    steps(step, SimpleNamespace(memory=SimpleNamespace(steps=[TaskStep(task="t")])))
+    assert len(steps.steps()) == 2
+    steps.close()
