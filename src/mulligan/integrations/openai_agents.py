@@ -470,7 +470,7 @@ def _is_usable(output: list[Any], known: list[Any], output_schema: Any) -> bool:
     calls = [item for item in output if item.type not in ("message", "reasoning")]
     if calls:
         names = {getattr(one, "tool_name", None) or one.name for one in known}
-        return any(
+        return all(
             item.type != "function_call" or item.namespace or item.name in {*names, OUTPUT_CALL}
             for item in calls
         )

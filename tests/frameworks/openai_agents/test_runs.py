@@ -185,15 +185,27 @@ def test_ids_of_calls_that_come_again_are_other_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-@pytest.mark.parametrize("bad", ["no such tool", "no such value"])
+@pytest.mark.parametrize("bad", ["no such tool", "one of two tools", "no such value"])
 def test_an_answer_that_no_run_can_use_is_not_the_answer_to_the_next(
     tmp_path: Path, bad: str, is_streamed: bool
 ) -> None:
+    charge, none = function_call("charge", {}, call_id="1"), function_call("none", {}, call_id="2")
+    answers = {
+        "no such tool": [none],
+        "one of two tools": [charge, none],
+        "no such value": [assistant_message("much")],
+    }
+
+    @function_tool(name_override="charge")
+    def charged() -> str:
+        return "charged"
+
     class Paid(BaseModel):
         amount: int
 
     async def run(session: MulliganSession, answer: Any) -> Any:
-        given = Agent(name="payer", model=ScriptedModel([answer]), output_type=Paid)
+        model = ScriptedModel([answer])
+        given = Agent(name="payer", model=model, output_type=Paid, tools=[charged])
         agent = session.durable(given)
         asked = await session.resume_input("Pay.")
         if not is_streamed:
@@ -205,9 +217,8 @@ def test_an_answer_that_no_run_can_use_is_not_the_answer_to_the_next(
 
     async def main() -> Any:
         session = MulliganSession("s", tmp_path)
-        call, text = function_call("none", {}, call_id="1"), assistant_message("much")
         with pytest.raises(ModelBehaviorError):
-            await run(session, [call if bad == "no such tool" else text])
+            await run(session, answers[bad])
         found = await run(session, [assistant_message('{"amount": 3}')])
         session.close()
         return found
