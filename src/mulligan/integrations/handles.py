@@ -90,17 +90,12 @@ class Handles:
         with self._lock:
             session = self._open.pop(name, None)
             # Another process may have deleted it, and made another one of that name since.
-            if session is None or not self._is_present(session):
+            if session is None or not session.internal.is_present():
                 session = self.store.session(name, create)
             self._open[name] = session
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
         return session
-
-    def _is_present(self, session: Session) -> bool:
-        with engine_of(self.store).read() as view:
-            record = view.find(session.name)
-        return record is not None and record.number == session.internal.number
 
 
 _HANDLES: weakref.WeakSet[Handles] = weakref.WeakSet()

@@ -72,7 +72,7 @@ class Project:
         known = self._sessions.pop(chosen, None)
         if known is not None:
             # Another process may have deleted it, and may have made another one of that name.
-            if _is_present(store, known):
+            if known.internal.is_present():
                 self._sessions[chosen] = known
                 return known
             known.close()
@@ -142,11 +142,3 @@ class Project:
         said = finding_text(found)
         if said is not None:
             self.settings.tell(said)
-
-
-def _is_present(store: Store, session: Session) -> bool:
-    from mulligan.store import engine_of
-
-    with engine_of(store).read() as view:
-        record = view.find(session.name)
-    return record is not None and record.number == session.internal.number

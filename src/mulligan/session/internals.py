@@ -111,6 +111,12 @@ class Internals:
         """The session's number in the journal, which no later session of the same name has."""
         return self._record.number
 
+    def is_present(self) -> bool:
+        """Whether the name is still that of this session: another process may have deleted it."""
+        with self._engine.read() as view:
+            record = view.find(self._record.name)
+        return record is not None and record.number == self.number
+
     @property
     def state(self) -> State:
         """The state with every component writable, those with an API of their own included."""
