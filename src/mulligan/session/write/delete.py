@@ -31,7 +31,8 @@ def delete_session(engine: Engine, name: str, expected: tuple[int, int] | None =
     # Pinned: the newest document is read below.
     with engine.pin(), engine.write() as txn:
         record = known_session(txn, name)
-        if expected not in (None, (record.number, txn.head(record.number).seq)):
+        head = txn.head(record.number).seq
+        if expected is not None and expected != (record.number, head):
             raise Conflict(f"The session {name!r} was written to.", hint="Nothing was deleted.")
         _refuse_held(engine, txn, record)
         _refuse_pending(engine, txn, record)

@@ -67,8 +67,8 @@ def make_fork(
         return bundle.put(ObjectKind.VALUE, data)
 
     # The handle before the journal, as in every write: its documents are looked up below.
-    alone = nullcontext() if by is None else by.exclusive()
-    with engine.pin(), alone, engine.write(bundle) as txn:
+    exclusive = nullcontext() if by is None else by.exclusive()
+    with engine.pin(), exclusive, engine.write(bundle) as txn:
         parent = known_session(txn, place.session)
         now = engine.clock.now()
         # Under the write lock, so that a free name stays free until the commit.
@@ -111,8 +111,8 @@ def _forked(
 def _documents(engine: Engine, view: View, by: Writer | None) -> DocumentAt:
     """Return the function that gives a session's document as of a seq.
 
-    A writer keeps the newest one and others; without a writer, or where it has none, up to 512
-    events are replayed, while all other writers wait for the lock.
+    A writer keeps the newest document and some older ones. Without a writer, or where it has none,
+    up to 512 events are replayed, while all other writers wait for the lock.
     """
     if by is not None:
         return partial(by.document_at, view)
