@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import subprocess
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -179,3 +180,11 @@ def test_a_forged_value_calls_nothing(evil: dict[str, Any]) -> None:
     assert subprocess.Popen.__module__ == "subprocess"  # its module is loaded
     with pytest.raises(UnstorableValue):
         TypedValues().from_plain(evil)
+
+
+def test_a_value_that_nests_too_deep_to_be_read_is_refused_as_such() -> None:
+    plain: Any = []
+    for _ in range(sys.getrecursionlimit()):
+        plain = [plain]
+    with pytest.raises(UnstorableValue, match="too deep to be read"):
+        TypedValues().from_plain(plain)
