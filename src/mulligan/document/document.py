@@ -52,7 +52,11 @@ class Document:
         """Return the frozen value at a path, or ``MISSING``."""
         value = self.root
         for part in path:
-            value = self._child(nodes.resolve(value, self._load), part)
+            # Plain dicts first: every write takes dozens of these steps, and most are of this kind.
+            if type(value) is dict:
+                value = value.get(part, MISSING)
+            else:
+                value = self._child(nodes.resolve(value, self._load), part)
             if value is MISSING:
                 return MISSING
         return value
@@ -102,7 +106,7 @@ class Document:
 
     def items(self, node: Any) -> list[Any]:
         """Return the items of a resolved list."""
-        return list(nodes.list_items(node, self._load))
+        return list(node if type(node) is list else nodes.list_items(node, self._load))
 
     def slice(self, node: Any, start: int, stop: int) -> list[Any]:
         """Return the items ``start..stop - 1`` of a resolved list; no other segment is loaded."""
@@ -138,6 +142,12 @@ class Document:
         if at == len(path):
             return change(value)
         part = path[at]
+        if type(value) is dict and type(part) is str and part in value:
+            child = self._updated(value[part], path, at + 1, change)
+            # The most frequent case: the dict keeps its size, and so its shape.
+            if child is not MISSING:
+                return {**value, part: child}
+            return self._with_entry(value, part, MISSING)
         node = {} if value is MISSING else nodes.resolve(value, self._load)
         child = self._updated(self._child(node, part), path, at + 1, change)
         if nodes.is_map(node) and isinstance(part, str):

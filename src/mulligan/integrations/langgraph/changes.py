@@ -49,6 +49,13 @@ class StateChanges:
         """Return a copy of the value at a path."""
         return value_at(self._work.document, path, default)
 
+    def texts(self, path: Path, *keys: str) -> list[str | None]:
+        """Return the texts that a dictionary has for keys; None for each that is not there."""
+        document = self._work.document
+        found = document.find((*STATE, *path))
+        entries = {} if found is MISSING else document.resolved(found)
+        return [document.plain(entries.get(key)) for key in keys]
+
     def length(self, path: Path) -> int:
         """Return the length of a list; 0 if there is none."""
         return length_at(self._work.document, path)

@@ -28,6 +28,11 @@ class RecentWrites:
 
     def __init__(self) -> None:
         self._places: OrderedDict[bytes, list[int]] = OrderedDict()
+        self._added: dict[bytes, list[int]] = {}
+
+    def begin(self) -> None:
+        """Begin a transaction: the state has what is added from here on, and needs no look."""
+        self._added = {}
 
     def add(self, call: int, writes: list[list[Any]]) -> None:
         """Remember the items of the writes that a call saved."""
@@ -35,7 +40,7 @@ class RecentWrites:
             items = enumerate(stored[ITEMS]) if type(stored) is dict else ((-1, stored),)
             for index, item in items:
                 if type(item) is bytes and len(item) >= MIN_BYTES:
-                    self._places[item] = [call, number, index]
+                    self._places[item] = self._added[item] = [call, number, index]
         while len(self._places) > MAX_RECENT:
             self._places.popitem(last=False)
 
@@ -44,6 +49,8 @@ class RecentWrites:
         return [self._referred(item, state) if type(item) is bytes else item for item in items]
 
     def _referred(self, item: bytes, state: StateChanges) -> Any:
+        if item in self._added:
+            return self._added[item]
         place = self._places.get(item)
         # Compared: after a restore of the state, another write may be in that place.
         return item if place is None or state.get(_path(*place)) != item else place

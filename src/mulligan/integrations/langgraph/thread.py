@@ -229,6 +229,7 @@ class Thread:
 
     def _append(self, state: StateChanges, calls: list[QueuedCall]) -> None:
         """Append the pending writes of calls to the state."""
+        self._recent.begin()
         if not calls:
             return
         first = state.length(WRITES)
@@ -356,7 +357,7 @@ class Thread:
         def write(state: StateChanges) -> None:
             self._append(state, calls)
             # Decided here, where no other process can save a checkpoint meanwhile.
-            last, latest = state.get((*place, "id")), state.get((*place, "latest"))
+            last, latest = state.texts(place, "id", "latest")
             if is_known and last == saved.parent:
                 state.set((*place, "id"), record.id)
                 update.write_changes(state, place, self._recent)

@@ -64,9 +64,10 @@ class Work:
         """Add an event and return the seq it will have."""
         made = new_event(change, self.put)
         self.new_events.append(made)
-        self.document = fold(self.document, made.kind, made.value, self.seq)
-        self.keyframe_if_due(self.seq)
-        return self.seq
+        seq = self.seq
+        self.document = fold(self.document, made.kind, made.value, seq)
+        self.keyframe_if_due(seq)
+        return seq
 
     def attempt(self, decision: Decision[T]) -> T:
         """Run another decision as part of this one; if it raises, nothing of it is kept."""
@@ -504,6 +505,8 @@ class Writer:
         number = self.record.number
         head = view.head(number)
         self._forget_purged(view)
+        if self._newest is not None and head == self._head:
+            return self._newest
         known = self._head.seq if self._head else 0
         # A keyframe is nearer than the document known here: from there, fewer events are replayed.
         is_far = head.seq - known > KEYFRAME_EVERY
