@@ -91,6 +91,7 @@ def _pages_used(shared: Environment) -> tuple[int, int, int]:
         return used + layout.META_PAGES, env.info()["last_pgno"] + 1, env.stat()["psize"]
     finally:
         txn.abort()
+        del txn
         shared.leave()
 
 
@@ -136,6 +137,7 @@ class _Compaction:
             self._shared.opened_environment.copyfd(fd, compact=True)
         finally:
             txn.abort()
+            del txn
             self._shared.leave()
         self._number = layout.renumber(fd, self._copied)
         newest = layout.commits(fd)[0]

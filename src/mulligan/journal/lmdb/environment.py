@@ -6,8 +6,8 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import lmdb
@@ -41,8 +41,8 @@ _WAY_OUT = (
 
 _ACCEPT_HINT = f"delete journal/{clean_close.NAME}"
 
-FORK_WAIT_SECONDS = 0.5
-"""Seconds that a fork waits for transactions of this process, including those of its own thread."""
+FORK_WAIT_SECONDS = 5.0
+"""Seconds that a fork waits for the transactions of other threads."""
 
 Key = tuple[int, int]
 
@@ -89,6 +89,7 @@ class Environment:
         self.pid = os.getpid()
         self.users = 1
         self.active = 0
+        self._by_thread: dict[int, int] = {}
         self.directory = directory
         self._file = str(directory / DATA)
         self.read_only = read_only
@@ -127,6 +128,7 @@ class Environment:
             newest = self.opened_environment.info()["last_txnid"]
         finally:
             txn.abort()
+            del txn
             self.leave()
         return commits_lost(self.directory, newest)
 
@@ -185,7 +187,11 @@ class Environment:
         return self._salvage and ALL_TABLES in self.tables.damage
 
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
-        """Begin a transaction, which ends with ``leave``; raises LMDB's errors."""
+        """Begin a transaction; raises LMDB's errors.
+
+        It ends with ``leave``, after the last reference to it is gone: a forked process can open
+        LMDB only if no thread of its parent refers to the parent's environment.
+        """
         try:
             return self._begin_once(write)
         except (lmdb.PanicError, lmdb.MapResizedError):
@@ -194,18 +200,22 @@ class Environment:
             return self._begin_once(write)
 
     def _begin_once(self, write: bool) -> lmdb.Transaction[bytes]:
+        thread = threading.get_ident()
         with self._lock:
-            if self._is_paused:
+            # Waiting inside a transaction would be in vain: what it waits for waits for its end.
+            is_inside = thread in self._by_thread
+            if self._is_paused and not is_inside:
                 # Bounded: the forking thread may in turn be waiting for this one.
                 self._idle.wait_for(lambda: not self._is_paused, FORK_WAIT_SECONDS)
             if self.closed:
                 raise StoreClosed("This store was closed.")
-            if time.monotonic() >= self._next_look:
+            if time.monotonic() >= self._next_look and not is_inside:
                 self._leave_if_asked()
             if self._needs_reopen or (write and self._is_nearly_full()):
                 self._reopen()
             # Counted before LMDB is entered: a reopen waits until no thread is inside.
             self.active += 1
+            self._by_thread[thread] = self._by_thread.get(thread, 0) + 1
         try:
             if self.env is None:  # nothing can be salvaged
                 raise damaged(self.tables.damage)
@@ -245,12 +255,16 @@ class Environment:
         with env.begin() as txn:
             return None if table is None else txn.get(STORE, db=table)
 
-    def leave(self) -> None:
-        """A transaction has ended."""
+    def leave(self, thread: int | None = None) -> None:
+        """A transaction has ended, which this thread began, or the one that is given."""
+        thread = thread or threading.get_ident()
         with self._lock:
             self.active -= 1
-            if not self.active and self._waiting:
-                self._idle.notify_all()
+            self._by_thread[thread] -= 1
+            if not self._by_thread[thread]:
+                del self._by_thread[thread]
+                if self._waiting:
+                    self._idle.notify_all()
 
     def require_reopen(self) -> None:
         """Reopen the environment before it is used again.
@@ -303,6 +317,7 @@ class Environment:
             return None if found is None else (found, txn.id())
         finally:
             txn.abort()
+            del txn
             self.leave()
 
     def close(self) -> bool:
@@ -344,7 +359,9 @@ class Environment:
         if not self._lock.acquire(timeout=FORK_WAIT_SECONDS):
             return False
         self._is_paused = True  # the wait below releases the lock
-        self._wait_for(lambda: self.active == 0, FORK_WAIT_SECONDS)
+        # Those of the thread that forks cannot end before the fork.
+        own = {threading.get_ident()}
+        self._wait_for(lambda: self._by_thread.keys() <= own, FORK_WAIT_SECONDS)
         return True
 
     def resume(self) -> None:
@@ -517,6 +534,9 @@ def _hold(directory: Path, read_only: bool) -> LockFile | None:
 _environments: dict[Key, Environment] = {}
 _registry_lock = threading.Lock()
 
+# The journals that the parent of this process had transactions in when it forked.
+_used_at_fork: set[Key] = set()
+
 
 class _Releases(threading.local):
     """What a thread has to release after its fork; two threads may fork at the same time."""
@@ -551,8 +571,10 @@ def _renew_locks() -> None:
     """Replace locks that may have been held at the fork by threads that do not exist here."""
     global _registry_lock
     _registry_lock = threading.Lock()
-    for shared in _environments.values():
+    for key, shared in _environments.items():
         shared.renew_lock()
+        if shared.active:
+            _used_at_fork.add(key)
     _releases.all.clear()
 
 
@@ -577,7 +599,8 @@ def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False
             shared = None
         if shared is None:
             # Under the lock: opening a file twice in one process breaks LMDB's locks.
-            shared = Environment(directory, read_only=read_only, salvage=salvage)
+            with _fork_named(key, directory):
+                shared = Environment(directory, read_only=read_only, salvage=salvage)
             _environments[key] = shared
         elif shared.read_only and not read_only:
             raise StoreOpenedTwice(
@@ -587,6 +610,21 @@ def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False
         else:
             shared.users += 1
         return shared
+
+
+@contextmanager
+def _fork_named(key: Key, directory: Path) -> Iterator[None]:
+    """Say so if a journal cannot be opened because of what its parent did at the fork."""
+    try:
+        yield
+    except StoreOpenedTwice as error:
+        if key not in _used_at_fork:
+            raise
+        raise StoreOpenedTwice(
+            f"This process was forked while its parent used the store at {directory.parent}.",
+            hint="Nothing was changed. Fork outside of transactions, while no other thread writes "
+            "for long, or start processes in another way (spawn, or a command).",
+        ) from error
 
 
 def release(key: Key, shared: Environment) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -176,7 +177,7 @@ class LmdbTables:
 class _Read:
     """A snapshot as a context manager."""
 
-    __slots__ = ("_reader", "_shared")
+    __slots__ = ("_reader", "_shared", "_thread")
 
     def __init__(self, shared: Environment) -> None:
         self._shared = shared
@@ -184,6 +185,7 @@ class _Read:
     def __enter__(self) -> LmdbReader:
         try:
             txn = self._shared.begin()
+            self._thread = get_ident()
         except lmdb.Error as error:
             raise translation(error, "the journal") from error
         self._reader = LmdbReader(txn, self._shared.tables)
@@ -194,7 +196,9 @@ class _Read:
         # In a process forked since, the transaction belongs to the parent.
         if self._shared.pid == os.getpid():
             txn.abort()
-        self._shared.leave()
+        del txn
+        # A snapshot of a generator may end in another thread, with the generator.
+        self._shared.leave(self._thread)
         if isinstance(error, lmdb.Error):
             raise translation(error, "the journal") from error
 

@@ -8,7 +8,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,13 +89,19 @@ def write_over(tables: LmdbTables) -> None:
                 writer.put("objects", b"%032d" % number, b"new")
 
 
+def write_in_fork(_: object, tables: LmdbTables) -> None:
+    signal.alarm(120)  # rather than to hang
+    with tables.write() as writer:
+        writer.put("meta", b"key", b"forked")
+
+
 def test_what_is_read_outlives_a_process_that_was_forked_off(tables: LmdbTables) -> None:
     """Forked inside of a transaction, it is refused; in any case it leaves the parent's alone."""
     with tables.write() as writer:
         writer.add_all("objects", ((b"%032d" % number, b"old") for number in range(2000)))
 
     def refused(_: object) -> None:
-        with pytest.raises(StoreOpenedTwice):
+        with pytest.raises(StoreOpenedTwice, match="forked while its parent used the store"):
             write_over(tables)
 
     with tables.read() as reader:
@@ -115,22 +123,65 @@ def test_a_process_that_is_forked_off_amid_the_reads_of_other_threads_can_write(
         while not over.is_set():
             value(tables)
 
-    def write(_: object) -> None:
-        signal.alarm(120)  # rather than to hang
-        with tables.write() as writer:
-            writer.put("meta", b"key", b"forked")
-
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
     try:
-        ends = [run_child(write) for _ in range(5)]
+        ends = [run_child(partial(write_in_fork, tables=tables)) for _ in range(5)]
     finally:
         over.set()
         for thread in threads:
             thread.join()
     assert all(end.finished for end in ends)
     assert value(tables) == b"forked"
+
+
+def test_a_fork_waits_for_a_writer_that_reads_before_it_commits(
+    tables: LmdbTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read does not wait for the fork in turn, which would then happen amid the write."""
+    is_writing, is_forking = threading.Event(), threading.Event()
+    wait = Environment._wait_for
+
+    def tell_and_wait(*args: Any) -> bool:
+        is_forking.set()
+        return wait(*args)
+
+    def write() -> None:
+        with tables.write() as writer:
+            is_writing.set()
+            is_forking.wait(60)
+            writer.put("meta", b"copy", value(tables) or b"")
+
+    monkeypatch.setattr(Environment, "_wait_for", tell_and_wait)
+    thread = threading.Thread(target=write)
+    thread.start()
+    is_writing.wait(60)
+    assert run_child(partial(write_in_fork, tables=tables)).finished
+    thread.join()
+    assert value(tables) == b"forked"
+
+
+def test_a_process_can_write_that_is_forked_off_as_a_read_of_another_thread_ends(
+    tables: LmdbTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_left, is_forked = threading.Event(), threading.Event()
+    leave = Environment.leave
+
+    def leave_and_stay(*args: Any) -> None:
+        leave(*args)
+        if threading.current_thread() is thread:
+            has_left.set()
+            is_forked.wait(60)
+
+    monkeypatch.setattr(Environment, "leave", leave_and_stay)
+    thread = threading.Thread(target=value, args=(tables,))
+    thread.start()
+    has_left.wait(60)
+    ended = run_child(partial(write_in_fork, tables=tables))
+    is_forked.set()
+    thread.join()
+    assert ended.finished
 
 
 def test_a_fork_of_another_thread_meanwhile_lets_no_transaction_in(
