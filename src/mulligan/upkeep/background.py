@@ -40,8 +40,10 @@ class Maintenance:
             return
         self._next = now + INTERVAL_SECONDS
         # A daemon: it must not keep a process alive that has nothing else to do.
-        self._thread = threading.Thread(target=self._run, name="mulligan-upkeep", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="mulligan-upkeep", daemon=True)
+        with suppress(RuntimeError):  # the program exits, or may have no more threads
+            thread.start()
+            self._thread = thread
 
     def make_room(self) -> None:
         """Prune because the store has reached its quota; not for every checkpoint again."""

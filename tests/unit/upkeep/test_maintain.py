@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -169,6 +170,19 @@ def test_a_fork_of_the_process_starts_no_thread(timed: Store, clock: FakeClock) 
     upkeep._pid = os.getpid() + 1
     upkeep.work_done()
     assert upkeep._thread is None
+
+
+def test_a_checkpoint_while_the_program_exits_starts_no_thread(
+    timed: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    clock.advance(SETTLED_SECONDS + 1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    taken = timed.session("run").checkpoint("routine")
+    assert timed.session("run").checkpoints.at(taken.id) == taken
+    timed.close()
 
 
 def test_a_store_that_is_open_for_reading_is_not_looked_after(tmp_path: Path) -> None:

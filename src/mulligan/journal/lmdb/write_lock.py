@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from mulligan import procfs
@@ -71,8 +72,10 @@ class LockWaitMonitor:
         self._since[threading.get_ident()] = time.monotonic()
         if self._thread is None:
             # A daemon: it must not keep a program from exiting.
-            self._thread = threading.Thread(target=self._run, name="mulligan-waits", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="mulligan-waits", daemon=True)
+            with suppress(RuntimeError):  # the program exits, or may have no more threads
+                thread.start()
+                self._thread = thread
 
     def __exit__(self, *_: object) -> None:
         self._since.pop(threading.get_ident(), None)
