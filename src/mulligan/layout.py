@@ -239,13 +239,14 @@ def read_config(directory: Path) -> Config | None:
     import tomllib  # slow to import, and few stores have a configuration
 
     from mulligan.config.tables import TableReader
+    from mulligan.config.text import read_text
 
     try:
-        text = file.read_text()
+        text = read_text(file)
         tables = tomllib.loads(text)
     except OSError as error:
         raise InvalidConfig(f"{file} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # that of TOML is one, too
         raise InvalidConfig(f"{file} cannot be used: {error}.") from error
     reader = TableReader(text, file, InvalidConfig)
     reader.refuse_unknown(tables, (), CONFIG_TABLES)

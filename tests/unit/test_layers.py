@@ -104,7 +104,7 @@ INNER = {
         {"install"},
     ],
     "coding.rewind": [{"target"}, {"run"}, {"find_session"}],
-    "config": [{"values"}, {"tables"}, {"lines"}],
+    "config": [{"values", "text"}, {"tables"}, {"lines"}],
     "journal": [
         {"protocol", "chain", "lock_owner", "records"},
         {"table_protocol"},

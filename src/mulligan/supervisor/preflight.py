@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mulligan.config.lines import line_of
+from mulligan.config.text import read_text
 from mulligan.errors import InvalidWorkflow
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
@@ -19,7 +20,7 @@ from mulligan.supervisor.workflow import AgentSpec, Workflow
 def preflight(workflow: Workflow, file: Path, variables: Mapping[str, str]) -> None:
     """Refuse a workflow that cannot be run here; raises ``InvalidWorkflow`` with line and key."""
     for place, problem in _problems(workflow, variables):
-        line = line_of(file.read_text(), place)
+        line = line_of(read_text(file), place)
         raise InvalidWorkflow(
             f"{file}:{line}: {'.'.join(place)}: {problem}.", hint="Nothing was started."
         )

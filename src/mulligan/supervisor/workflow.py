@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from mulligan.config.tables import Count, Duration, Place, TableReader, Text, described
+from mulligan.config.text import read_text
 from mulligan.drift.settings import TABLE as DRIFT
 from mulligan.drift.settings import DriftSettings
 from mulligan.errors import InvalidName, InvalidWorkflow
@@ -197,10 +198,10 @@ def _without_broken_checks(agent: AgentSpec) -> AgentSpec:
 def load(file: Path) -> Workflow:
     """Return the workflow in a TOML file; raises ``InvalidWorkflow`` with line and key."""
     try:
-        text = file.read_text()
+        text = read_text(file)
     except OSError as error:
         raise InvalidWorkflow(f"{file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
+    except ValueError as error:
         raise InvalidWorkflow(f"{file} cannot be read: {error}.") from error
     return parse(text, file)
 
@@ -358,9 +359,11 @@ def read_prompt(prompt: str | None, directory: Path) -> str | None:
         return prompt
     file = directory / prompt[1:]
     try:
-        return file.read_text()
+        return read_text(file)
     except OSError as error:
         raise ValueError(f"the file {str(file)!r} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"the file {str(file)!r} cannot be read: {error}") from error
 
 
 def _leads_back(name: str, agents: Mapping[str, AgentSpec]) -> bool:
