@@ -264,8 +264,9 @@ def create(
     """
     try:
         _refuse_unknown_files(directory)
+        _make_parent(directory)
         for made in (directory, *(directory / part for part in PARTS)):
-            made.mkdir(mode=0o700, parents=made == directory, exist_ok=True)
+            made.mkdir(mode=0o700, exist_ok=True)
         # Before any content, so that git never lists files of the store.
         write_file(directory / ".gitignore", b"*\n")
         failpoint(Failpoint.STORE_DIRECTORY_MADE)
@@ -279,6 +280,24 @@ def create(
         raise translation(error, directory) from error
     # Read back: if another process created the store first, its file counts.
     return read_format(directory)
+
+
+def _make_parent(directory: Path) -> None:
+    """Make the directory that holds a store; its own parent has to be there."""
+    made = directory.parent
+    if made.is_dir():
+        return
+    if missing := [parent for parent in made.parents if not parent.exists()]:
+        import shlex  # for this alone
+
+        # Most likely a typo: not even the others are made.
+        raise StoreNotFound(
+            f"There is no directory {missing[-1]}, and nothing was made.",
+            hint=f"Check the path, or make it first: `mkdir -p {shlex.quote(str(made))}`.",
+        )
+    made.mkdir(exist_ok=True)
+    # The name of the directory must be as durable as what the store acknowledges.
+    sync_directory(made.parent)
 
 
 def _refuse_unknown_files(directory: Path) -> None:
