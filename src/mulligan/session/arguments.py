@@ -57,7 +57,10 @@ def seconds(value: Any, what: str, *, zero: bool = False) -> float:
 def count(value: Any, what: str) -> int:
     """Return a number of things, 0 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidPath(f"{what} is a whole number of 0 or more, not {_shown(value)}.")
+        raise InvalidPath(
+            f"{what} is a whole number of 0 or more, not {_shown(value)}.",
+            hint="Nothing was changed.",
+        )
     return value
 
 
@@ -76,10 +79,12 @@ def optional_text(value: Any, what: str, refusal: type[MulliganError] = InvalidT
 def directory(path: Any, what: str) -> str | os.PathLike[str]:
     """Return the path of a directory; an empty path, as from an unset variable, is refused."""
     if not isinstance(path, str | os.PathLike):
-        raise UnsafeWorkspace(f"{what} is a path, not {_shown(path)}.")
-    if not os.fspath(path):
+        hint = "Nothing was touched. A path is a text or a pathlib.Path."
+        raise UnsafeWorkspace(f"{what} is a path, not {_shown(path)}.", hint=hint)
+    if not (name := os.fsencode(path)) or b"\0" in name:
+        wrong = "has a null byte" if name else "is an empty path"
         raise UnsafeWorkspace(
-            f"{what} is an empty path.", hint='Nothing was touched. "." is the current directory.'
+            f"{what} {wrong}.", hint='Nothing was touched. "." is the current directory.'
         )
     return path
 

@@ -69,6 +69,11 @@ def session_name(text: str) -> str:
     A name that would be longer than 120 characters ends in ``%-`` and a digest of the text instead
     of its rest. The empty text is ``%``.
     """
+    if not isinstance(text, str):
+        raise InvalidName(
+            f"A session name is made from a text, not from {type(text).__name__}.",
+            hint="Pass str(…) of an id that is none.",
+        )
     data = text.encode("utf-8", "surrogatepass")
     whole = "".join(_SAFE.get(byte) or f"%{byte:02X}" for byte in data) or "%"
     if whole[0] == "-":

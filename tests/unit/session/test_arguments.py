@@ -39,6 +39,12 @@ def session(tmp_path: Path) -> Session:
 Call = Callable[[Session], object]
 
 WRONG: list[tuple[type[MulliganError], Call]] = [
+    (InvalidPath, lambda s: s.checkpoints(limit=-1)),
+    (InvalidPath, lambda s: s.checkpoints(limit="3")),  # type: ignore[arg-type]
+    (UnsafeWorkspace, lambda s: mulligan.open("")),
+    (UnsafeWorkspace, lambda s: mulligan.open("a\0b")),
+    (UnsafeWorkspace, lambda s: mulligan.open(None)),  # type: ignore[arg-type]
+    (InvalidName, lambda s: mulligan.session_name(7)),  # type: ignore[arg-type]
     # A text where a list is expected would be taken letter by letter, a dict key by key.
     (InvalidTask, lambda s: s.tasks.plan("deploy")),
     (InvalidTask, lambda s: s.tasks.plan({"title": "deploy"})),

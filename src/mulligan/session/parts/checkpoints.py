@@ -49,7 +49,8 @@ class Checkpoints:
         """
         if newest:
             return self._history.checkpoints(since, until, kind, newest, reverse=True)[::-1]
-        return self._history.checkpoints(since, until, kind, limit, reverse=reverse)
+        most = None if limit is None else arguments.count(limit, "limit=")
+        return self._history.checkpoints(since, until, kind, most, reverse=reverse)
 
     def walk(
         self,
