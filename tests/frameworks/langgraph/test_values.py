@@ -61,6 +61,31 @@ def test_pickled_bytes_in_a_store_are_not_read() -> None:
         ValueCodec(JsonPlusSerializer()).decode(["pickle", b"cos\nsystem\n(S'true'\ntR."])
 
 
+def test_a_checkpoint_has_what_the_graph_had_when_it_was_put(
+    saver: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default a graph goes on while a checkpoint is saved, and gives its messages ids."""
+    from langchain_core.messages import HumanMessage
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    said = HumanMessage("hello")
+    make = saver.store.session
+
+    def made_while_the_graph_goes_on(*args: Any, **options: Any) -> Any:
+        said.id = "given later"
+        return make(*args, **options)
+
+    monkeypatch.setattr(saver.store, "session", made_while_the_graph_goes_on)
+    values = {"__start__": {"messages": [said]}}
+    checkpoint = {**empty_checkpoint(), "channel_values": values}
+    checkpoint["channel_versions"] = {"__start__": 1}
+    place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    saved = saver.put(place, checkpoint, {}, checkpoint["channel_versions"])
+    assert said.id == "given later"
+    stored = saver.get_tuple(saved).checkpoint["channel_values"]
+    assert stored == {"__start__": {"messages": [HumanMessage("hello")]}}
+
+
 class Reversing:
     """A cipher that turns bytes around, and counts, as real ones do, so nothing looks alike."""
 

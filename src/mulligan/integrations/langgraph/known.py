@@ -94,16 +94,23 @@ class Update(NamedTuple):
         cls,
         checkpoint: dict[str, Any],
         changed: set[str],
+        encoded: dict[str, Any],
         before: KnownCheckpoint | None,
         codec: ValueCodec,
     ) -> Update:
-        """Return how a checkpoint differs from the one before, if that is known."""
+        """Return how a checkpoint differs from the one before, if that is known.
+
+        ``encoded`` are those of the changed values that are encoded already.
+        """
         before = before or KnownCheckpoint(0, {}, {}, {}, {})
         made = cls(dict(checkpoint["channel_versions"]), {}, before, {}, {}, {}, set())
         for name, value in checkpoint["channel_values"].items():
             version = made.versions.get(name)
             is_same = version is not None and version == before.versions.get(name)
-            made._add(name, value, codec, is_same=is_same and name not in changed)
+            if name in encoded:
+                made._add_whole(name, encoded[name])
+            else:
+                made._add(name, value, codec, is_same=is_same and name not in changed)
         made._inherit(made.versions.keys() - checkpoint["channel_values"].keys() - changed)
         return made
 
@@ -134,7 +141,9 @@ class Update(NamedTuple):
             if is_same and name in kept:
                 here[name] = kept[name]
                 return
-        stored = codec.encode(value)
+        self._add_whole(name, codec.encode(value))
+
+    def _add_whole(self, name: str, stored: Any) -> None:
         if stored is None or (type(stored) is bytes and len(stored) <= SMALL_VALUE):
             self.small[name] = stored
         else:

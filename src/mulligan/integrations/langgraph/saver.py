@@ -160,9 +160,12 @@ class MulliganSaver(BaseCheckpointSaver[Version]):
     ) -> Config:
         """Save a checkpoint after the one that the config names; return the new one's config."""
         name, namespace, parent = _address(config)
-        whole = get_checkpoint_metadata(config, metadata)
-        saved = Saved(namespace, parent, checkpoint, dict(whole))
-        self._write(name, lambda thread: thread.save(saved, set(new_versions), self.codec))
+        whole, codec = get_checkpoint_metadata(config, metadata), self.codec
+        # At once, not when the store is ready: by default the graph goes on meanwhile, and may
+        # change a value in place, as `add_messages` gives ids to the messages of the input.
+        encoded = codec.encode_whole(checkpoint["channel_values"], new_versions)
+        saved = Saved(namespace, parent, checkpoint, dict(whole), set(new_versions), encoded)
+        self._write(name, lambda thread: thread.save(saved, codec))
         return _config(name, namespace, saved.id)
 
     def put_writes(

@@ -58,12 +58,17 @@ class Loaded(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A checkpoint to save: ids, and LangGraph's checkpoint and metadata."""
+    """A checkpoint to save: ids, and LangGraph's checkpoint and metadata.
+
+    ``changed`` names the channels that changed; ``encoded`` has those that are stored whole.
+    """
 
     namespace: str
     parent: str | None
     checkpoint: dict[str, Any]
     metadata: dict[str, Any]
+    changed: set[str]
+    encoded: dict[str, Any]
 
     @property
     def id(self) -> str:
@@ -160,25 +165,25 @@ class Thread:
             )
         return found
 
-    def save(self, saved: Saved, changed: set[str], codec: ValueCodec) -> None:
-        """Save a checkpoint; durable on return. ``changed`` names the channels that changed."""
+    def save(self, saved: Saved, codec: ValueCodec) -> None:
+        """Save a checkpoint; durable on return."""
         # Tried without waiting first: if a call is being written, the next one can be taken along
         # by the checkpoint that follows it, and saves a transaction.
         if not self._lock.acquire(blocking=False):
             self._queue.met()
             self._lock.acquire()
         try:
-            self._save(saved, changed, codec)
+            self._save(saved, codec)
         finally:
             self._lock.release()
 
-    def _save(self, saved: Saved, changed: set[str], codec: ValueCodec) -> None:
+    def _save(self, saved: Saved, codec: ValueCodec) -> None:
         if self._files is not None:
             source = saved.metadata.get("source")
             self._files.at_save(saved.namespace, saved.parent, source)
         document = self.session.internal.document()
         known = self._known.take(saved.namespace, saved.parent)
-        update = Update.of(saved.checkpoint, changed, known, codec)
+        update = Update.of(saved.checkpoint, saved.changed, saved.encoded, known, codec)
         calls = self._waiting()
         # Its own writes come after those that are there, and after those that come with it.
         others = takewhile(lambda call: call.checkpoint != (saved.namespace, saved.id), calls)

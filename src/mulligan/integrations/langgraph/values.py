@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
@@ -45,6 +46,11 @@ class ValueCodec:
         if tag == PLAIN_TAG:
             return data
         return None if tag == NULL_TAG else [_checked(tag), bytes(data)]
+
+    def encode_whole(self, values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """Return what is stored for those of the named values that are not lists."""
+        there = ((name, values[name]) for name in names if name in values)
+        return {name: self.encode(value) for name, value in there if type(value) is not list}
 
     def decode(self, stored: Any) -> Any:
         """Return the value that :meth:`encode` stored."""
