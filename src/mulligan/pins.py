@@ -48,6 +48,9 @@ class _Epoch:
         if handle >= 0:
             os.close(handle)
 
+    def __del__(self) -> None:
+        self.close()  # a store was dropped without being closed
+
 
 class Pins:
     """The pins of one store; without a directory, they hold for this process alone."""

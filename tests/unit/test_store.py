@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +44,46 @@ def test_a_store_shows_its_directory_in_a_notebook(tmp_path: Path) -> None:
         assert repr(store) == f"<Store '{tmp_path}/.mulligan'>"
     with mulligan.open("memory:") as store:
         assert repr(store) == "<Store 'memory:'>"
+
+
+UNCLOSED = """
+import gc, os, sys, mulligan
+for number in range(3):
+    session = mulligan.open(f"left-{number}").session("main")
+    session.state.set("a", 1)  # a session is enough to keep its store open
+    del session
+gc.collect()
+with mulligan.open("next"):
+    files = [os.readlink(entry) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry)]
+    print([file for file in files if "left-" in file])
+print(mulligan.open("left-1").session("main").state.get("a"))
+"""
+
+
+def test_stores_that_are_left_open_are_released_by_the_next_open(tmp_path: Path) -> None:
+    """Each has descriptors, and a map of which a process can have about a hundred."""
+    assert output_of(UNCLOSED, tmp_path) == "[]\n1\n"
+
+
+ONE_OF_TWO = """
+import gc, mulligan
+with mulligan.open("store") as store:
+    session = store.session("main")
+    for number in range(3):
+        mulligan.open("store").session("main").state.append("list", number)
+        gc.collect()
+    mulligan.open("store").close()
+    session.state.append("list", 3)
+    print(session.state.get("list"))
+"""
+
+
+def test_a_handle_that_is_left_open_takes_no_other_with_it(tmp_path: Path) -> None:
+    assert output_of(ONE_OF_TWO, tmp_path) == "[0, 1, 2, 3]\n"
+
+
+def output_of(program: str, directory: Path) -> str:
+    """Run a program of its own: a test holds every store that it opens until it ends."""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    return ran.stdout

@@ -167,6 +167,9 @@ class OwnPack:
         if fd >= 0:
             os.close(fd)
 
+    def __del__(self) -> None:
+        self.abandon()  # a store was dropped without being closed, or its process has forked
+
 
 class PackWriter:
     """The packs that this process owns; frames go to the current one."""

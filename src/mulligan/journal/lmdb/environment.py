@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -537,6 +538,9 @@ _registry_lock = threading.Lock()
 # The journals that the parent of this process had transactions in when it forked.
 _used_at_fork: set[Key] = set()
 
+_dropped: deque[tuple[Key, Environment]] = deque()
+"""Environments whose handles became garbage unclosed; the next ``acquire`` releases them."""
+
 
 class _Releases(threading.local):
     """What a thread has to release after its fork; two threads may fork at the same time."""
@@ -590,6 +594,7 @@ def _mark_all_clean() -> None:
 
 def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False) -> Environment:
     """Return the environment of this process for a directory; see ``release``."""
+    _release_dropped()
     with _registry_lock:
         shared = _environments.get(key)
         if shared is not None and shared.pid != os.getpid():
@@ -636,3 +641,22 @@ def release(key: Key, shared: Environment) -> None:
         # One that could not be closed stays registered, because LMDB still has the file open.
         if shared.users == 0 and shared.pid == os.getpid() and shared.close():
             _environments.pop(key, None)
+
+
+def drop(key: Key, shared: Environment) -> None:
+    """Have an environment released whose handle is garbage, and was not closed.
+
+    Not here: a garbage collection may run while this very thread holds any of the locks.
+    """
+    _dropped.append((key, shared))
+
+
+def _release_dropped() -> None:
+    for _ in range(len(_dropped)):
+        with suppress(IndexError):  # another thread was faster
+            key, shared = _dropped.popleft()
+            if shared.active:
+                # A transaction has outlived its handle: waiting for its end would hold up others.
+                _dropped.append((key, shared))
+            else:
+                release(key, shared)

@@ -19,6 +19,7 @@ from mulligan.journal.lmdb.environment import (
     OpenTables,
     acquire,
     damaged,
+    drop,
     identity,
     release,
 )
@@ -158,6 +159,12 @@ class LmdbTables:
         if self._shared is not None:
             release(self._key, self._shared)
             self._shared = None
+
+    def __del__(self) -> None:
+        # A program dropped its store without closing it: each has a map of a terabyte.
+        shared = getattr(self, "_shared", None)
+        if shared is not None:
+            drop(self._key, shared)
 
     def _environment(self) -> Environment:
         shared = self._shared
