@@ -15,10 +15,13 @@ import dataclasses
 import io
 import uuid
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from smolagents import ActionStep, AgentError, MemoryStep, TaskStep
+from smolagents.agent_types import handle_agent_output_types
 from smolagents.memory import FinalAnswerStep
+from smolagents.utils import AgentMaxStepsError
 
 from mulligan.document.document import MISSING
 from mulligan.errors import UnstorableValue
@@ -146,6 +149,8 @@ class MulliganSteps:
         places = [n for n, step in enumerate(kept) if isinstance(step, TaskStep)]
         done = sum(isinstance(step, ActionStep) for step in kept[places[-1] :])
         agent.memory.steps, self._known = _Continued(kept), kept
+        if _is_last(kept[-1]):
+            return _answered(agent, kept[-1].action_output, task, options)
         agent.state.update(self._variables())
         self._offset = done
         most = options.get("max_steps") or agent.max_steps
@@ -275,6 +280,28 @@ class _Continued(list[Any]):
             self._has_task = True
             return
         super().append(step)
+
+
+def _is_last(step: Any) -> bool:
+    """Whether a run has its answer with a step, although its end is not stored."""
+    return isinstance(step, ActionStep) and (
+        step.is_final_answer or isinstance(step.error, AgentMaxStepsError)
+    )
+
+
+def _answered(agent: Any, answer: Any, task: str, options: dict[str, Any]) -> Any:
+    """Return what ``agent.run`` does for a run whose steps are over; the model is not asked."""
+
+    def end(**_: Any) -> Iterator[Any]:
+        step = FinalAnswerStep(handle_agent_output_types(answer))
+        agent.step_callbacks.callback(step, agent=agent)
+        yield step
+
+    agent._run_stream = end
+    try:
+        return agent.run(task, **{**options, "reset": False})
+    finally:
+        del agent._run_stream
 
 
 def _text(value: Any) -> str:

@@ -100,6 +100,31 @@ def test_a_finished_task_is_begun_again(tmp_path: Path) -> None:
     steps.close()
 
 
+@pytest.mark.parametrize("most", [1, 5])
+@pytest.mark.parametrize("how", ["plain", "stream", "full"])
+def test_a_run_that_died_after_its_last_step_gives_its_answer(
+    tmp_path: Path, how: str, most: int
+) -> None:
+    """Of a run that reached its most steps, too. The model is not asked for another step."""
+    steps = MulliganSteps("s", tmp_path)
+    answers = [("fail", {}), final("b")] if most == 1 else [final("a")]
+    for step in steps.run(agent(*answers), "task", stream=True, max_steps=most):
+        if isinstance(step, ActionStep) and len(steps.steps()) == len(answers) + 1:
+            break  # here it dies
+    steps.close()
+    steps = MulliganSteps("s", tmp_path)
+    kept, again = steps.steps(), agent(final("c"))
+    options = {"stream": how == "stream", "return_full_result": how == "full"}
+    given = steps.run(again, "task", max_steps=most, **options)
+    given = [*given][-1] if how == "stream" else given
+    answer = given if how == "plain" else given.output
+    assert answer == kept[-1].action_output
+    assert again.model.seen == []
+    assert len(steps.steps()) == len(kept)
+    assert steps.run(again, "task") == "c"  # that run has ended now
+    steps.close()
+
+
 def test_steps_come_back_with_their_errors_and_images(tmp_path: Path) -> None:
     from PIL import Image
 
