@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
 
+from mulligan.errors import InvalidName
 from tests.frameworks.langgraph.graphs import loop_graph, start, story
 from tests.frameworks.needed import needed
 
@@ -123,3 +124,29 @@ def test_updates_of_one_call_are_applied_in_their_order(saver: Any, config: Conf
         found.append([m.content for m in graph.get_state(config).values["messages"]])
     assert found[0] == found[1]
     assert found[0][-6:] == [f"word {number}" for number in range(6)]
+
+
+@pytest.mark.parametrize("id", ["half \ud83d", "x" * 991])
+def test_an_id_that_no_thread_can_have_is_refused_before_anything_runs(saver: Any, id: str) -> None:
+    graph = loop_graph(saver)
+    config = {"configurable": {"thread_id": id}}
+    calls: list[Callable[[], Any]] = [
+        lambda: graph.invoke(start(), config),
+        lambda: graph.get_state(config),
+        lambda: [*graph.get_state_history(config)],
+        lambda: saver.copy_thread("thread-1", id) or saver.copy_thread(id, "thread-1"),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidName, match="No thread of a graph"):
+            call()
+    saver.delete_thread(id)  # there is none, as of any other id
+    assert saver.store.sessions() == []
+
+
+def test_ids_of_threads_are_any_other_text(saver: Any) -> None:
+    graph = loop_graph(saver)
+    for id in ("", " ", "../x", "a\0b", "😀" * 200, "y" * 990):
+        config = {"configurable": {"thread_id": id}}
+        assert graph.invoke(start(), config)["n"] == 5
+        assert len([*graph.get_state_history(config)]) == 7
+    assert len({one.config["configurable"]["thread_id"] for one in saver.list(None)}) == 6

@@ -22,7 +22,8 @@ from typing import Any
 
 import msgspec
 
-from mulligan.session.names import session_name
+from mulligan.errors import InvalidName
+from mulligan.session.names import MAX_KEY, check_key, session_name
 
 ROOT = "langgraph"
 WRITES = (ROOT, "writes")
@@ -46,6 +47,9 @@ MAX_NAMESPACE = 400
 """The longest namespace that is used as it is."""
 
 PREFIX = "langgraph-"
+
+SHOWN = 40
+"""How many characters of an invalid id an error shows."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -88,8 +92,16 @@ def session_of(thread: str) -> str:
 
 
 def thread_key(thread: str) -> str:
-    """Return the key of a thread's session."""
-    return f"{ROOT}:{thread}"
+    """Return the key of a thread's session; raises ``InvalidName`` for an id that none can have."""
+    try:
+        return check_key(f"{ROOT}:{thread}")
+    except InvalidName as error:
+        start = thread if len(thread) <= SHOWN else f"{thread[:SHOWN]}…"
+        most = MAX_KEY - len(ROOT) - 1
+        raise InvalidName(
+            f"No thread of a graph can have the id {start!a}.",
+            hint=f"The id of a thread is any valid text of up to {most:,} characters.",
+        ) from error
 
 
 def thread_of(key: str | None) -> str | None:
