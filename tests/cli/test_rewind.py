@@ -47,11 +47,12 @@ def resumed(command: str) -> str:
 def test_prompts_are_listed_with_what_changed(agent: Recorded, cli: Cli):
     said = cli("rewind")
     assert said.code == 0, said.err
-    rows = [line.split(maxsplit=3) for line in said.out.splitlines()[1:4]]
-    assert [(row[0], row[2], row[3]) for row in rows] == [
-        ("1", "+1", "first words"),
-        ("2", "+1", "second words"),
-        ("3", "~1", "third words"),
+    rows = [line.split() for line in said.out.splitlines()[1:4]]
+    # The time has a date in between, unless the test runs on the day of the transcript.
+    assert [(row[0], *row[-3:]) for row in rows] == [
+        ("1", "+1", "first", "words"),
+        ("2", "+1", "second", "words"),
+        ("3", "~1", "third", "words"),
     ]
     assert cli("rewind", "-q").out.split() == ["1", "2", "3"]
 
