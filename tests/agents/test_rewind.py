@@ -257,6 +257,25 @@ def test_beside_an_agent_at_work(
     assert claude.notes() == ""
 
 
+def test_a_fork_that_the_program_made_goes_back_to_before_it(
+    prompts: Prompts, claude: ClaudeCode
+) -> None:
+    old = prompts.first("one", "two")
+    claude.run(prompts.prompt("three"), "--resume", old, "--fork-session")
+    assert len(claude.ids()) == 2
+    listed = prompts.rewind()["prompts"]
+    assert [[file["path"] for file in one["files"]] for one in listed] == [
+        ["newest", "one"],
+        ["newest", "two"],
+        ["newest", "three"],
+    ]
+    found = prompts.rewind("--to", "2")
+    assert files(claude.project) == {"one": "one", "newest": "one"}
+    prompts.go_on(found["new_agent_session"], "other")
+    assert prompts.seen() == ["one", "other"]
+    assert claude.notes() == ""
+
+
 def test_a_deleted_transcript_comes_back(prompts: Prompts, claude: ClaudeCode) -> None:
     prompts.first("one", "two")
     claude.transcript().unlink()

@@ -19,17 +19,17 @@ from tests.unit.coding.claude_entries import OLD, Transcript
 class Recorded:
     """An agent at work in a directory, and what its hooks keep of it."""
 
-    def __init__(self, place: Path, store: Store | None = None) -> None:
+    def __init__(self, place: Path, store: Store | None = None, id: str = OLD) -> None:
         self.work = place / "work"
         self.work.mkdir(parents=True, exist_ok=True)
         self.folder = ClaudeFolder(place / "config")
         self.store = store or mulligan.open(place / "store")
-        self.session = self.store.session(f"claude-{OLD}", actor="claude", workspace=self.work)
-        self.said = Transcript(cwd=str(self.work))
-        self.path = self.transcript(self.work, OLD)
-        self.path.parent.mkdir(parents=True)
+        self.session = self.store.session(f"claude-{id}", actor="claude", workspace=self.work)
+        self.said = Transcript(id, cwd=str(self.work))
+        self.path = self.transcript(self.work, id)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._prompts = 0
-        self._known = AgentSession("claude", OLD, str(self.work), str(self.path))
+        self._known = AgentSession("claude", id, str(self.work), str(self.path))
 
     def transcript(self, directory: Path, id: str) -> Path:
         """Return where the transcript of a session is."""

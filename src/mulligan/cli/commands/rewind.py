@@ -119,7 +119,7 @@ def _list(call: CliContext, named: str | None) -> None:
     from mulligan.views.rewind import prompts_view
 
     store = call.open_store(read_only=True)
-    found = Conversation(find_agent_session(store, named, call.project))
+    found = Conversation(find_agent_session(store, named, call.project), store)
     prompts = found.prompts_with_files()
     if call.json:
         print_json(prompts_view(found, prompts))
@@ -215,7 +215,7 @@ def _open(call: CliContext, named: str | None) -> Conversation:
 
     store = call.open_store()
     call.session = find_agent_session(store, named, call.project).name
-    return Conversation(call.open_session(files=True, recover=False, store=store))
+    return Conversation(call.open_session(files=True, recover=False, store=store), store)
 
 
 def _planned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from mulligan.model import Checkpoint, FileChange, Point
 
 if TYPE_CHECKING:
     from mulligan.session import Session
+    from mulligan.store import Store
 
 PROMPT_KIND = "prompt"
 """The kind of the checkpoints that are taken before a prompt is acted on."""
@@ -36,6 +38,9 @@ INSTALL_HINT = (
     "Nothing was changed. `mulligan install AGENT` (claude, codex, gemini or opencode) records the "
     "next one; `mulligan doctor` says whether its hooks work."
 )
+
+SLACK = timedelta(minutes=1)
+"""How long after a prompt the hook that tells of it may have made its session."""
 
 UNNAMED_ENDS = {"AfterTool"}
 """The events that tell of the end of a call, without its id."""
@@ -72,7 +77,12 @@ class Target(msgspec.Struct, frozen=True):
 class Conversation:
     """All that is recorded of the conversation of a session, read once."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, store: Store | None = None) -> None:
+        """Read the conversation of a session.
+
+        With ``store``, prompts that the agent has copied from another conversation have the
+        checkpoints that were taken there.
+        """
         found = agent_session(session)
         if found is None:
             raise CannotRewind(
@@ -80,6 +90,7 @@ class Conversation:
                 hint=INSTALL_HINT,
             )
         self.session = session
+        self._store = store
         self.agent: AgentSession = found
         self.format = FORMATS.get(found.agent)
         """How its transcripts are read; None if they are not: then only files can be taken back."""
@@ -100,7 +111,7 @@ class Conversation:
             taken = self._checkpoints()
             known = self.format.prompts(self.entries, taken.keys()) if self.format else []
             # An agent, or a version of one, whose entries are not understood: its hooks are.
-            self._prompts = _matched(known, taken) or [
+            self._prompts = self._with_copied(_matched(known, taken)) or [
                 _noted(number, one) for number, one in enumerate(taken.values(), 1)
             ]
         return self._prompts
@@ -202,6 +213,24 @@ class Conversation:
             for one in self.session.checkpoints(kind=PROMPT_KIND)
         }
 
+    def _with_copied(self, prompts: list[RewindPrompt]) -> list[RewindPrompt]:
+        """Return prompts with the checkpoints of the conversation that they were copied from."""
+        if self._store is None:
+            return prompts
+        for session in self._store.sessions(f"{self.agent.agent}-"):
+            missing = [one.prompt for one in prompts if one.checkpoint is None]
+            if session.name == self.session.name or not _was_there(session, missing):
+                continue
+            # A copy has the ids of its entries, but not those by which hooks know its prompts.
+            there = {one.prompt.uuid: one.checkpoint for one in Conversation(session).prompts}
+            prompts = [
+                msgspec.structs.replace(
+                    one, checkpoint=one.checkpoint or there.get(one.prompt.uuid)
+                )
+                for one in prompts
+            ]
+        return prompts
+
     def _changes(
         self, start: Checkpoint | None, end: Checkpoint | None
     ) -> tuple[FileChange, ...] | None:
@@ -241,6 +270,23 @@ def _matched(prompts: Sequence[Prompt], taken: Mapping[str, Checkpoint]) -> list
             checkpoint = taken.get(prompt.asked) if is_last else None
         found.append(RewindPrompt(number, prompt, checkpoint))
     return found[::-1]
+
+
+def _was_there(session: Session, prompts: Sequence[Prompt]) -> bool:
+    """Whether a session of a coding agent may have the checkpoint of one of these prompts."""
+    if not prompts or agent_session(session) is None:
+        return False
+    times = (_time(one.time) for one in prompts)
+    first = session.created - SLACK
+    return any(time is not None and first <= time <= session.updated for time in times)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
 
 
 def _pop_same(taken: list[Checkpoint], text: str) -> Checkpoint | None:

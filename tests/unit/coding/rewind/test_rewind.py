@@ -34,6 +34,9 @@ from mulligan.testing.stores import open_store
 from tests.unit.coding.claude_entries import NEW, OLD, new_ids
 from tests.unit.coding.recorded import Recorded
 
+COPY = "33333333-3333-4333-8333-333333333333"
+"""The id of a session that the agent itself made of a copy."""
+
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Recorded]:
@@ -52,7 +55,7 @@ def plan(
     ids = new_ids()
     known = iter([NEW])
     options = RewindOptions(what, agent.work, agent.folder, fork)
-    found = Conversation(session.get("session", agent.session))
+    found = Conversation(session.get("session", agent.session), agent.store)
     return plan_rewind(found, to, options, lambda: next(known, None) or ids())
 
 
@@ -305,6 +308,31 @@ def test_prompts_that_a_copy_gave_one_id_do_not_share_a_checkpoint(agent: Record
     agent.hook("Stop", "routine")
     found = Conversation(agent.session).prompts
     assert [one.checkpoint is not None for one in found] == [False, False, True]
+
+
+def test_prompts_of_a_copy_have_the_checkpoints_of_the_conversation_it_was_made_from(
+    agent: Recorded, tmp_path: Path
+):
+    """Claude Code copies the entries with their ids, and gives their prompts its next one."""
+    now = agent.session.checkpoints()[-1].time.isoformat()
+    agent.said.entries = [{**one, "timestamp": now} for one in agent.said.entries]
+    agent.hook("Stop", "routine")
+    copy = Recorded(tmp_path, agent.store, id=COPY)
+    copy.said.entries = [{**one, "promptId": "p0"} for one in agent.said.entries]
+    copy.said.last = agent.said.last
+    copy.hook("UserPromptSubmit", "prompt", is_prompt=True)
+    copy.said.prompt("other", promptId="p0", uuid="uuid-other")
+    copy.write("c.txt", "four")
+    copy.hook("Stop", "routine")
+    assert [one.checkpoint for one in Conversation(copy.session).prompts][:3] == [None] * 3
+    found = Conversation(copy.session, agent.store).prompts_with_files()
+    changed = [[change.path for change in one.files or ()] for one in found]
+    assert changed == [["a.txt"], ["b.txt"], ["a.txt"], ["c.txt"]]
+    done = rewind(copy.session, plan(copy, "3", session=copy.session), copy.folder)
+    assert files(copy.work) == {"a.txt": "one", "b.txt": "two"}
+    assert texts(written(copy.transcript(copy.work, NEW)))[-1] == "done: second"
+    undo_rewind(copy.session, agent.store.session(str(done.session)))
+    assert files(copy.work) == {"a.txt": "three", "b.txt": "two", "c.txt": "four"}
 
 
 def test_a_turn_that_was_stopped_is_gone_back_to_like_any_other(agent: Recorded):
