@@ -35,12 +35,13 @@ AGENT_SESSION = "agent_session"
 
 
 class Transcript(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A transcript: its path, and how far it was read."""
+    """A transcript: its path, and how far it was read; ``stamp`` is that of the file before."""
 
     path: str
     offset: int = 0
     digest: str = ""
     entries: int = 0
+    stamp: list[int] = []
 
     @property
     def progress(self) -> Progress:

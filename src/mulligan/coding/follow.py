@@ -11,7 +11,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from mulligan.coding.recorder import PROMPT, record
 from mulligan.coding.rewind.target import Conversation
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.opencode_database import OpenCodeDatabase
+from mulligan.coding.transcripts.transcript import Stamp
 from mulligan.coding.transcripts.transcript_format import Prompt, TranscriptFormat, TranscriptOwner
 from mulligan.coding.transcripts.transcript_formats import FORMATS
 
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 EVENT = "transcript"
 """The name of the events that were seen in a transcript."""
-
-Stamp = tuple[int, int, int]
-"""By what a file is known to have changed: its inode, size and time."""
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -102,9 +99,8 @@ class TranscriptFollower:
 
     def _candidates(self) -> Iterator[tuple[Path, Stamp]]:
         for path in self._paths():
-            with suppress(OSError):  # gone meanwhile
-                known = os.stat(path, follow_symlinks=False)
-                yield path, (known.st_ino, known.st_size, known.st_mtime_ns)
+            if (stamp := transcript.stamp(path)) is not None:
+                yield path, stamp
         if not self._patterns:
             yield from self._database.stamps()
 

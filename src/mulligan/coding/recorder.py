@@ -241,10 +241,15 @@ class _News:
     ) -> Iterator[tuple[str, Transcript]]:
         for id, path in files.items():
             before = known.get(id, Transcript(path))
+            # Before it is read: what is written meanwhile makes it another one the next time.
+            stamp = list(transcript.stamp(path) or ())
+            if stamp and stamp == before.stamp:
+                yield id, before  # most of them have ended; reading hundreds takes long
+                continue
             found = transcript.read_new(path, before.progress)
             if found.entries or found.is_whole:
                 self.subagents[id] = found
-            yield id, Transcript(path, **msgspec.structs.asdict(found.progress))
+            yield id, Transcript(path, **msgspec.structs.asdict(found.progress), stamp=stamp)
         # A file that is gone was read before, and stays known.
         yield from ((id, before) for id, before in known.items() if id not in files)
 

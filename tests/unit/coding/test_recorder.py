@@ -11,6 +11,8 @@ import pytest
 
 import mulligan
 from mulligan.coding.agent_session import agent_session
+from mulligan.coding.transcripts import transcript
+from mulligan.coding.transcripts.transcript import NewEntries, Progress
 from mulligan.recovery.detect import interrupted
 from tests.coding_agent import CodingAgent
 
@@ -215,6 +217,27 @@ def test_subagents_have_their_transcripts_and_change_no_prompt(agent: CodingAgen
     assert known is not None
     assert known.prompts == 1
     assert known.subagents["a1"].entries == 2
+
+
+def test_transcripts_of_subagents_are_read_if_they_have_changed(
+    agent: CodingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, read_new = [], transcript.read_new
+
+    def reading(path: str, since: Progress) -> NewEntries:
+        read.append(Path(path).stem)
+        return read_new(path, since)
+
+    monkeypatch.setattr(transcript, "read_new", reading)
+    for id in ("a1", "a2", "a3"):
+        agent.say({"s": id}, subagent=id)
+    agent.batch("t1")
+    agent.say({"s": "more"}, subagent="a2")
+    read.clear()
+    agent.batch("t2")
+    assert read == ["s-1", "agent-a2"]
+    assert agent.session().state.get("subagents/a2") == [{"s": "a2"}, {"s": "more"}]
+    assert not agent.notes()
 
 
 def test_a_compaction_has_a_checkpoint_before_it(agent: CodingAgent) -> None:

@@ -35,6 +35,9 @@ class Progress(msgspec.Struct, frozen=True):
 
 START = Progress()
 
+Stamp = tuple[int, int, int]
+"""By what a file is known to have changed: its inode, size and time."""
+
 
 class NewEntries(msgspec.Struct, frozen=True):
     """What a transcript has beyond some progress.
@@ -69,6 +72,15 @@ def read_new(path: str | os.PathLike[str], since: Progress = START) -> NewEntrie
         return _read(handle, START, blake3(), is_whole=since != START)
     finally:
         os.close(handle)
+
+
+def stamp(path: str | os.PathLike[str]) -> Stamp | None:
+    """Return the stamp of a file; None if it is not there."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _hashed(handle: int, length: int, hasher: blake3) -> bool:
