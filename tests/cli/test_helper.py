@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -372,12 +373,16 @@ def test_a_socket_of_another_user_gets_nothing(language: str) -> None:
         end_processes_in(home)
 
 
-def test_without_a_helper_and_without_mulligan_a_hook_is_silent(installed: Installed) -> None:
+def test_without_a_helper_and_without_mulligan_the_person_is_told(installed: Installed) -> None:
     text = Path(installed.client)
     compiler = "" if text.read_bytes().startswith(b"#!") else None
     install_client(installed.state, version(), ["/nonexistent/mulligan"], compiler=compiler)
-    done = installed.hook("UserPromptSubmit", prompt="one")
+    done = installed.hook("Stop")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    for event in ("SessionStart", "UserPromptSubmit"):
+        done = installed.hook(event)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert "moved or removed" in json.loads(done.stdout)["systemMessage"]
 
 
 BESIDE = "--unless-served"

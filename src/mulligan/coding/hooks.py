@@ -1,7 +1,8 @@
 """Handling hooks: from the JSON that an agent gives to the reply that it gets.
 
-A hook never disturbs its agent. Whatever goes wrong is a line in the log (``hook_log``), the reply
-is then empty, and the next hook records what this one missed.
+A hook never disturbs its agent. Whatever goes wrong is a line in the log (``hook_log``), and the
+next hook records what this one missed. The reply is then empty; only at the start of a session and
+at a prompt of Claude Code is it a message, which the program shows to the person, not to the model.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from mulligan.clock import SystemClock
 from mulligan.coding import claude, hook_input, hook_log
+from mulligan.coding.agent_json import whole_characters
 from mulligan.coding.hook_input import HookEvent, HookKind
 from mulligan.errors import (
     LeaseHeld,
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from mulligan.locate.find import Found
     from mulligan.session import Session
     from mulligan.store import Store
+
+MAX_MESSAGE = 300
+"""How long a message to a person is at most, in characters."""
 
 
 class HookRunner:
@@ -81,7 +86,7 @@ class HookRunner:
         """Record what hook JSON tells, and return the reply for the agent; empty for none.
 
         An event that comes again with the same ``id`` is recorded once. Raises nothing: what went
-        wrong is noted in the log.
+        wrong is noted in the log, and told to the person where they look.
         """
         event: HookEvent | None = None
         try:
@@ -90,10 +95,11 @@ class HookRunner:
             return self._handle(event)
         except Exception as error:
             # Of any kind: a defect here must not disturb the agent either, and is noted.
-            if not self._is_expected(event, error):
+            is_expected = self._is_expected(event, error)
+            if not is_expected:
                 self.note(_about(agent, event), said(error))
             self._forget_gone(error)
-            return b""
+            return b"" if event is None or is_expected else _message(event, error)
 
     def _is_expected(self, event: HookEvent | None, error: Exception) -> bool:
         """Whether a directory gets no store, such as the home directory: the start says so."""
@@ -284,6 +290,23 @@ def _reply(session: Session, event: HookEvent) -> bytes:
         "permissionDecisionReason": said,
     }
     return msgspec.json.encode({"hookSpecificOutput": reply})
+
+
+_MISSED = {
+    HookKind.SESSION_START: "Mulligan cannot record this session",
+    HookKind.PROMPT: "Mulligan has no checkpoint of this prompt",
+}
+"""What a person is told at events that fail: those at which they look."""
+
+
+def _message(event: HookEvent, error: BaseException) -> bytes:
+    """Return what tells a person that an event was not recorded; empty for most events."""
+    missed = _MISSED.get(event.kind)
+    if event.agent != hook_input.CLAUDE or missed is None:
+        return b""
+    text = " ".join(f"{missed}: {said(error)}".split())[:MAX_MESSAGE]
+    told = whole_characters(f"{text} `mulligan doctor` says more.")
+    return msgspec.json.encode({"systemMessage": told})
 
 
 def said(error: BaseException) -> str:

@@ -23,6 +23,10 @@
 #define BESIDE_SERVER "--unless-served"
 /* Options of the command after the helper took too long: the rest of the agent's patience. */
 #define LATE "--budget", "8"
+/* What Claude Code shows to the person when Mulligan itself cannot be run. */
+#define GONE \
+    "{\"systemMessage\":\"Mulligan records nothing: it was moved or removed. Install it again and " \
+    "run `mulligan install claude`, or remove its hooks from your settings.\"}"
 
 struct buffer {
     char *bytes;
@@ -178,6 +182,10 @@ static enum outcome asked(char **words, const char *id, const struct buffer *dat
     return HANDLED;
 }
 
+static int has(const struct buffer *data, const char *text) {
+    return memmem(data->bytes, data->size, text, strlen(text)) != NULL;
+}
+
 static void fall_back(char **words, const char *id, const struct buffer *data, int is_late) {
     static const char *const command[] = {COMMAND}, *const late[] = {LATE};
     size_t count = sizeof command / sizeof *command, more = 0;
@@ -194,6 +202,11 @@ static void fall_back(char **words, const char *id, const struct buffer *data, i
     for (size_t i = 0; i < options; i++) arguments[count + more + i] = (char *)late[i];
     setenv("MULLIGAN_HOOK_ID", id, 1);
     execv(arguments[0], arguments);
+    /* Mulligan was removed. The agent is not to be disturbed by that; the person is told, at the
+     * events at which a person looks. */
+    if (!strcmp(words[0], "claude") && (has(data, "\"SessionStart\"") ||
+                                        has(data, "\"UserPromptSubmit\"")))
+        write_all(1, GONE, sizeof GONE - 1, 0);
 }
 
 int main(int count, char **arguments) {

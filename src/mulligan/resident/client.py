@@ -25,6 +25,15 @@ LATE = ["--budget", "8"]
 BESIDE_SERVER = "--unless-served"
 """The option of a command beside a call of the MCP server: do nothing if it handles the event."""
 
+GONE = (
+    b'{"systemMessage":"Mulligan records nothing: it was moved or removed. Install it again and '
+    b'run `mulligan install claude`, or remove its hooks from your settings."}'
+)
+"""What Claude Code shows to the person when Mulligan itself cannot be run."""
+
+SHOWN = (b'"SessionStart"', b'"UserPromptSubmit"')
+"""By what the events are known at which that is said: those at which a person looks."""
+
 PREFIXES = (b"MULLIGAN_", b"CLAUDE_", b"CODEX_", b"GEMINI_", b"OPENCODE_")
 NAMES = (b"HOME", b"PATH", b"XDG_STATE_HOME")
 SO_PEERCRED = 17
@@ -127,7 +136,9 @@ def fall_back(words: list[str], id: str, data: bytes) -> None:
     try:
         posix.execve(COMMAND[0], [*COMMAND, *words], variables)
     except OSError:
-        return  # Mulligan was removed. The agent is not to be disturbed by that.
+        # Mulligan was removed. The agent is not to be disturbed by that; the person is told.
+        if words[0] == "claude" and any(event in data for event in SHOWN):
+            posix.write(1, GONE)
 
 
 if __name__ == "__main__":

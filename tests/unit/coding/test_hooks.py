@@ -27,9 +27,18 @@ def with_rules(agent: CodingAgent, rules: str) -> CodingAgent:
 
 
 def test_without_a_store_a_line_is_noted(agent: CodingAgent) -> None:
-    assert agent.hook("UserPromptSubmit", prompt="hi") == b""
-    assert "claude UserPromptSubmit s-1" in agent.notes()
+    assert agent.hook("Stop") == b""
+    assert "claude Stop s-1" in agent.notes()
     assert "There is no store" in agent.notes()
+
+
+def test_a_person_is_told_at_a_start_or_a_prompt_that_is_not_recorded(agent: CodingAgent) -> None:
+    started = json.loads(agent.hook("SessionStart", source="startup"))["systemMessage"]
+    asked = json.loads(agent.hook("UserPromptSubmit", prompt="hi"))["systemMessage"]
+    assert started.startswith("Mulligan cannot record this session: There is no store")
+    assert asked.startswith("Mulligan has no checkpoint of this prompt: There is no store")
+    assert asked.endswith(" `mulligan doctor` says more.")
+    assert run_hook(agent.json("UserPromptSubmit", prompt="hi"), agent.variables, "codex") == b""
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a": 1}', b"\x00" * 1000])
@@ -88,7 +97,7 @@ def test_a_copied_project_is_a_note_and_touches_no_store(
     agent.make_store()
     shutil.copytree(agent.project, tmp_path / "copy")
     agent.variables["CLAUDE_PROJECT_DIR"] = str(tmp_path / "copy")
-    assert agent.hook("UserPromptSubmit", prompt="hi") == b""
+    assert b"systemMessage" in agent.hook("UserPromptSubmit", prompt="hi")
     assert str(tmp_path / "copy") in agent.notes()
 
 
@@ -194,8 +203,8 @@ def test_a_store_of_another_user_is_a_note() -> None:
             os.chown(directory, NOBODY, NOBODY)
 
         def body() -> None:
-            assert agent.hook("UserPromptSubmit", prompt="one") == b""
-            assert "claude UserPromptSubmit" in agent.notes()
+            assert agent.hook("Stop") == b""
+            assert "claude Stop" in agent.notes()
 
         as_nobody(body)
 
