@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -359,3 +360,55 @@ def test_the_program_resumes_it_on_a_terminal(
         terminal.type("\r")
         until(lambda: terminal.shows("done other"))
     assert prompts.seen() == ["one", "other"]
+
+
+def test_prompts_that_were_typed_during_a_turn(
+    prompts: Prompts, claude: ClaudeCode, model: ModelServer, until: Until
+) -> None:
+    fifo, goes_on, answer = claude.home / "fifo", threading.Event(), model.answer
+    os.mkfifo(fifo)
+
+    def held(request: dict[str, Any]) -> list[dict[str, Any]]:
+        is_last = "turn-result" in json.dumps(request["messages"][-1])
+        return answer(request) if not is_last or goes_on.wait(PATIENCE) else []
+
+    model.answer = held  # type: ignore[method-assign]
+    first = shell(f"echo 1 > one; read line < {fifo}; echo 2 > two; echo turn-result")
+    turn = model.prompt("turn", [first], [text("done turn")], say="say turn")
+    with Terminal(claude, "--permission-mode", "acceptEdits") as terminal:
+        until(lambda: terminal.shows("accept edits"))
+        for said, then in ((turn, claude.project / "one"), ("inside", None)):
+            terminal.type(said)
+            until(lambda said=said: terminal.shows(said))
+            terminal.type("\r")
+            until(lambda then=then, said=said: then.exists() if then else heard(claude, said))
+        fifo.write_text("go on\n")
+        until((claude.project / "two").exists)
+        until(lambda: "PostToolBatch" in events(claude))
+        terminal.type(prompts.prompt("three"))
+        until(lambda: terminal.shows("@@three@@"))
+        terminal.type("\r")
+        until(lambda: heard(claude, "say three"))
+        goes_on.set()
+        until(lambda: terminal.shows("done three"))
+    listed = prompts.rewind()["prompts"]
+    assert [(one["text"][:9], len(one["files"])) for one in listed] == [
+        ("say turn ", 2),
+        ("say three", 2),
+    ]
+    prompts.rewind("--to", "2")
+    assert files(claude.project) == {"one": "1", "two": "2"}
+    prompts.rewind("--undo")
+    prompts.rewind("--to", "1")
+    assert files(claude.project) == {}
+    assert claude.notes() == ""
+
+
+def heard(claude: ClaudeCode, said: str) -> bool:
+    """Whether the hook of a prompt has run."""
+    found = claude.session().checkpoints(kind="prompt")
+    return any(str(one.note).startswith(said) for one in found)
+
+
+def events(claude: ClaudeCode) -> list[str]:
+    return [one.data["event"] for one in claude.session().checkpoints()]

@@ -55,7 +55,14 @@ class Recorded:
         self.hook("Stop", "routine")
 
     def hook(
-        self, event: str, kind: str, *, is_prompt: bool = False, lag: int = 0, **data: Any
+        self,
+        event: str,
+        kind: str,
+        *,
+        is_prompt: bool = False,
+        lag: int = 0,
+        note: str | None = None,
+        **data: Any,
     ) -> mulligan.Checkpoint:
         """Record what is new; the last ``lag`` entries are not in the file yet."""
         shown = self.said.entries[: len(self.said.entries) - lag]
@@ -72,6 +79,6 @@ class Recorded:
             self.session.agent.update(state="waiting" if event == "Stop" else "working")
             number = self._prompts - 1
             about = {"event": event, "prompt": number, "prompt_id": f"p{number}", **data}
-            batch.checkpoint(kind, data=about)
+            batch.checkpoint(kind, note=note, data=about)
         assert batch.result is not None
         return batch.result

@@ -111,7 +111,8 @@ class Conversation:
             taken = self._checkpoints()
             known = self.format.prompts(self.entries, taken.keys()) if self.format else []
             # An agent, or a version of one, whose entries are not understood: its hooks are.
-            self._prompts = self._with_copied(_matched(known, taken)) or [
+            found = self._with_queued(_matched(known, taken))
+            self._prompts = self._with_copied(found) or [
                 _noted(number, one) for number, one in enumerate(taken.values(), 1)
             ]
         return self._prompts
@@ -208,10 +209,29 @@ class Conversation:
 
     def _checkpoints(self) -> dict[str, Checkpoint]:
         """Return the checkpoints before prompts, by the agent's ids of these, or their own."""
-        return {
-            str(one.data.get("prompt_id") or one.id): one
-            for one in self.session.checkpoints(kind=PROMPT_KIND)
-        }
+        taken: dict[str, Checkpoint] = {}
+        for one in self.session.checkpoints(kind=PROMPT_KIND):
+            # What is typed during a turn has the id of its prompt, too: the first one counts.
+            taken.setdefault(str(one.data.get("prompt_id") or one.id), one)
+        return taken
+
+    def _with_queued(self, prompts: list[RewindPrompt]) -> list[RewindPrompt]:
+        """Return prompts with the checkpoints of those that waited for the end of a turn.
+
+        Their hooks ran when they were typed, with the id of that turn, and not when it had ended.
+        """
+        if not any(one.prompt.is_queued for one in prompts):
+            return prompts
+        taken, since = list(self.session.checkpoints()), None
+        found: list[RewindPrompt] = []
+        for one in prompts:
+            if one.prompt.is_queued:
+                checkpoint = _before_queued(taken, one.prompt, since) or one.checkpoint
+                found.append(msgspec.structs.replace(one, checkpoint=checkpoint))
+            else:
+                since = _time(one.prompt.time)
+                found.append(one)
+        return found
 
     def _with_copied(self, prompts: list[RewindPrompt]) -> list[RewindPrompt]:
         """Return prompts with the checkpoints of the conversation that they were copied from."""
@@ -268,6 +288,8 @@ def _matched(prompts: Sequence[Prompt], taken: Mapping[str, Checkpoint]) -> list
         else:
             is_last = last[prompt.asked] == prompt.uuid
             checkpoint = taken.get(prompt.asked) if is_last else None
+            if prompt.is_queued and checkpoint and not _is_about(checkpoint, prompt.text):
+                checkpoint = None  # of one that was typed during its turn
         found.append(RewindPrompt(number, prompt, checkpoint))
     return found[::-1]
 
@@ -289,12 +311,35 @@ def _time(text: str) -> datetime | None:
     return found if found.tzinfo else None
 
 
+def _before_queued(
+    taken: Sequence[Checkpoint], prompt: Prompt, since: datetime | None
+) -> Checkpoint | None:
+    """Return the last checkpoint of the turn during which a prompt was typed.
+
+    That turn began at ``since``. None if no hook heard of the prompt, or if the checkpoint was
+    removed since: an earlier one may lack what the turn changed.
+    """
+    time = _time(prompt.time)
+    if time is None or since is None:
+        return None
+    before = [one for one in taken if since <= one.time <= time]
+    if not any(one.kind == PROMPT_KIND and _is_about(one, prompt.text) for one in before):
+        return None
+    after = next((one for one in taken if one.time > time), None)
+    return before[-1] if after is None or after.parent == before[-1].id else None
+
+
+def _is_about(checkpoint: Checkpoint, text: str) -> bool:
+    """Whether a prompt began as the note of a checkpoint says."""
+    noted = checkpoint.note
+    return bool(noted) and one_line(text).startswith(str(noted).removesuffix("…"))
+
+
 def _pop_same(taken: list[Checkpoint], text: str) -> Checkpoint | None:
     """Return the newest checkpoint whose prompt began like this; older ones are left over."""
-    said = one_line(text)
     for at in reversed(range(len(taken))):
         checkpoint = taken[at]
-        if checkpoint.note and said.startswith(checkpoint.note.removesuffix("…")):
+        if _is_about(checkpoint, text):
             del taken[at:]
             return checkpoint
     return None

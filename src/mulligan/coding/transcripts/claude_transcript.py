@@ -98,7 +98,14 @@ def prompts(entries: Sequence[Any], asked: Collection[str] = ()) -> list[Prompt]
     """
     places = {one["uuid"]: index for index, one in enumerate(entries) if is_main(one)}
     return [
-        Prompt(places[uuid], uuid, str(one.get("timestamp", "")), text, _asked(one))
+        Prompt(
+            entry=places[uuid],
+            uuid=uuid,
+            time=str(one.get("timestamp", "")),
+            text=text,
+            asked=_asked(one),
+            is_queued=one.get("promptSource") == "queued",
+        )
         for uuid, one in conversation(entries).items()
         if (text := prompt_text(one) or _command(one, asked)) is not None
     ]

@@ -36,7 +36,8 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 class Prompt(msgspec.Struct, frozen=True):
     """What a person asked: its place in the list of entries, its id, its time and its text.
 
-    ``asked`` is the id by which hooks know it; None if the agent gives them none.
+    ``asked`` is the id by which hooks know it; None if the agent gives them none. One that
+    ``is_queued`` was typed during the turn before it, and waited for the end of that.
     """
 
     entry: int
@@ -44,6 +45,7 @@ class Prompt(msgspec.Struct, frozen=True):
     time: str
     text: str
     asked: str | None = None
+    is_queued: bool = False
 
 
 class Move(msgspec.Struct, frozen=True):

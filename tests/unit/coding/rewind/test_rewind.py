@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ from mulligan.errors import CannotRewind, LeftBehind
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import fail_at
 from mulligan.testing.stores import open_store
+from mulligan.upkeep import delete_checkpoints
 from tests.unit.coding.claude_entries import NEW, OLD, new_ids
 from tests.unit.coding.recorded import Recorded
 
@@ -333,6 +335,56 @@ def test_prompts_of_a_copy_have_the_checkpoints_of_the_conversation_it_was_made_
     assert texts(written(copy.transcript(copy.work, NEW)))[-1] == "done: second"
     undo_rewind(copy.session, agent.store.session(str(done.session)))
     assert files(copy.work) == {"a.txt": "three", "b.txt": "two", "c.txt": "four"}
+
+
+def now(agent: Recorded) -> str:
+    """Return a time for an entry that is written after the last checkpoint."""
+    return (agent.session.checkpoints()[-1].time + timedelta(microseconds=1)).isoformat()
+
+
+def test_what_is_typed_during_a_turn_does_not_move_its_beginning(agent: Recorded):
+    """Its hook comes at once, with the id of the prompt of that turn."""
+    agent.prompt("fourth")
+    agent.write("c.txt", "four")
+    agent.hook("UserPromptSubmit", "prompt", note="also do that")
+    agent.hook("Stop", "routine")
+    go(agent, "4")
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+def test_prompts_that_waited_for_the_end_of_a_turn(agent: Recorded):
+    """They get ids of their own when they start, and no hook then."""
+    began = now(agent)
+    agent.prompt("fourth")
+    agent.said.entries[-1]["timestamp"] = began
+    for said in ("continue", "other"):  # the same twice is one event
+        agent.hook("UserPromptSubmit", "prompt", note=said)
+    agent.write("c.txt", "four")
+    agent.hook("Stop", "routine")
+    for number, said in enumerate(("continue", "continue", "other", "unheard")):
+        asked = {"promptId": f"queued{number}", "promptSource": "queued"}
+        agent.said.prompt(said, timestamp=now(agent), **asked)
+    agent.hook("UserPromptSubmit", "prompt", note="typed during their turn", prompt_id="queued2")
+    agent.write("c.txt", "five")
+    agent.hook("Stop", "routine")
+    known = [one.checkpoint is not None for one in Conversation(agent.session).prompts]
+    assert known == [True] * 7 + [False]
+    go(agent, "7")
+    assert files(agent.work)["c.txt"] == "four"
+
+
+def test_the_end_of_a_turn_that_was_removed_is_not_guessed(agent: Recorded):
+    began = now(agent)
+    agent.prompt("fourth")
+    agent.said.entries[-1]["timestamp"] = began
+    agent.hook("UserPromptSubmit", "prompt", note="continue")
+    agent.write("c.txt", "four")
+    ended = agent.hook("Stop", "routine")
+    agent.said.prompt("continue", timestamp=now(agent), promptId="queued", promptSource="queued")
+    agent.hook("PostToolBatch", "routine")
+    assert Conversation(agent.session).prompts[-1].checkpoint == ended
+    delete_checkpoints(agent.store, agent.session, [ended])
+    assert Conversation(agent.session).prompts[-1].checkpoint is None
 
 
 def test_a_turn_that_was_stopped_is_gone_back_to_like_any_other(agent: Recorded):
