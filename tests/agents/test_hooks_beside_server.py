@@ -16,7 +16,7 @@ import pytest
 from mulligan import procfs
 from mulligan.resident.install import install_client
 from mulligan.resident.version import version
-from tests.agents.conftest import ClaudeCode
+from tests.agents.conftest import ClaudeCode, Terminal
 from tests.agents.limits import PATIENCE
 from tests.agents.model_server import ModelServer, text, tool
 from tests.agents.test_claude_code import Until, shell, taken
@@ -58,10 +58,10 @@ def servers(agent: int) -> list[int]:
     return [pid for pid in own if procfs.command(pid).endswith("mulligan mcp")]
 
 
-def deny_touch(claude: ClaudeCode) -> None:
+def deny_touch(claude: ClaudeCode, approval: str = "deny") -> None:
     with claude.store() as store:
         config = Path(str(store.path)) / "config.toml"
-    config.write_text('[[effects.rules]]\nname = "Bash(touch *)"\napproval = "deny"\n')
+    config.write_text(f'[[effects.rules]]\nname = "Bash(touch *)"\napproval = "{approval}"\n')
 
 
 def test_commands_do_nothing_while_the_server_is_there(
@@ -187,6 +187,29 @@ def test_a_denial_through_the_server_comes_once(
     assert "PreToolUse" not in commands()
     told = json.dumps(model.requests[-1]["messages"])
     assert told.count("says so (approval") == 1
+    assert claude.notes() == ""
+
+
+def test_a_question_through_the_server_is_asked_once(
+    claude: ClaudeCode, model: ModelServer, commands: Commands, until: Until
+) -> None:
+    deny_touch(claude, "ask")
+    prompt = model.prompt("asked", [shell("touch allowed")], [text("done")])
+    with Terminal(claude) as terminal:
+        until(lambda: "SessionStart" in commands())
+        terminal.type(prompt)
+        until(lambda: terminal.shows(prompt))
+        terminal.type("\r")
+        until(lambda: terminal.shows("requires confirmation"))
+        assert not (claude.project / "allowed").exists()
+
+        def is_allowed() -> bool:
+            terminal.type("1")  # again, until the program takes it
+            return (claude.project / "allowed").exists()
+
+        until(is_allowed)
+        until(lambda: claude.session().tools.list()[0].status == "returned")
+    assert "PreToolUse" not in commands()
     assert claude.notes() == ""
 
 
