@@ -59,6 +59,18 @@ def test_install_in_a_subdirectory_is_for_the_project(
     assert (project / ".claude/settings.local.json").is_file()
 
 
+def test_install_in_a_part_of_a_repository_says_what_is_not_recorded(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / ".git").mkdir()
+    (project / "src").mkdir()
+    monkeypatch.chdir(project / "src")
+    said = f"outside of {project / 'src'} are not recorded, nor is {project / '.git'};"
+    assert said in cli("install", "claude").out
+    monkeypatch.chdir(project)
+    assert "not recorded" not in cli("install", "claude").out
+
+
 def test_a_dry_run_changes_nothing(project: Path, cli: Cli) -> None:
     done = cli("install", "claude", "--dry-run")
     assert "Nothing was changed" in done.out

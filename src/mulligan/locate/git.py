@@ -51,7 +51,7 @@ def exclude(directory: Path, lines: Sequence[str] = EXCLUDED) -> bool:
 
 def exclude_file(directory: Path, name: str) -> bool:
     """Make git ignore one file below a directory, as ``exclude`` does; a tracked one stays so."""
-    root = _work_tree(directory)
+    root = work_tree(directory)
     if root is None:
         return False
     path = (directory / name).relative_to(root).as_posix()
@@ -86,7 +86,7 @@ def may_be_stashed(directory: Path, name: str = NAME) -> bool:
     Git ignores the file, so only ``git stash --all`` takes it. Objects are read without git; one
     that is in a pack, and not on its own, counts as holding the file.
     """
-    common, root = _common(directory), _work_tree(directory)
+    common, root = _common(directory), work_tree(directory)
     if common is None or root is None:
         return False
     path = [*directory.relative_to(root).parts, *name.split("/")]
@@ -144,7 +144,7 @@ def _loose_object(common: Path, name: str) -> bytes | None:
     return data.partition(b"\0")[2]
 
 
-def _work_tree(directory: Path) -> Path | None:
+def work_tree(directory: Path) -> Path | None:
     """Return the top directory of the work tree around a directory."""
     places = (directory, *directory.parents)
     return next((place for place in places if os.path.lexists(place / ".git")), None)

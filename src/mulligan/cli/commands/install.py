@@ -52,7 +52,10 @@ def command(
         # The store first: hooks without one would only write notes.
         store = _store(call, target.project) if scope == "project" else None
         done = install(target, hook_settings.own_command(), client=client)
-    hook_settings.show(call, done, store, _said(done, dry_run=dry_run), verbose=verbose)
+    said = _said(done, dry_run=dry_run)
+    if scope == "project" and (part := _part(target.project)):
+        said = f"{said}\n{part}"
+    hook_settings.show(call, done, store, said, verbose=verbose)
 
 
 def _store(call: CliContext, project: Path) -> Path:
@@ -68,6 +71,19 @@ def _store(call: CliContext, project: Path) -> Path:
         with session:
             session.internal.store_files()
     return made.store
+
+
+def _part(project: Path) -> str | None:
+    """Return that only a part of a repository is recorded; None if it is all, or none."""
+    from mulligan.locate.git import work_tree
+
+    top = work_tree(project)
+    if top is None or top == project:
+        return None
+    return (
+        f"Files of the repository outside of {project} are not recorded, nor is {top / '.git'}; "
+        f"`mulligan install` in {top} records all of it."
+    )
 
 
 def _said(done: Installation, *, dry_run: bool) -> str:
