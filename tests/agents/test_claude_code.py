@@ -246,6 +246,22 @@ def test_hooks_of_a_user_make_a_store_for_each_project(
     assert claude.notes() == ""
 
 
+def test_a_worktree_of_the_project_is_recorded(claude: ClaudeCode, model: ModelServer) -> None:
+    """The program reads the settings of the main work tree there, too."""
+    other = claude.home / "other"
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for command in (["init"], ["commit", "--allow-empty", "-m", "1"], ["worktree", "add", other]):
+        subprocess.run(["git", *identity, *command], cwd=claude.project, check=True)
+    claude.install()
+    claude.project = other
+    done = claude.mulligan("doctor")
+    assert "the agent's first session makes it" in done.stdout, done
+    claude.run(model.prompt("other", [shell("echo 1 > one")], [text("done")]), directory=other)
+    assert taken(claude.session()) == [("prompt", 0), ("routine", 0)]
+    assert claude.mulligan("doctor").returncode == 0
+    assert claude.notes() == ""
+
+
 def test_hooks_of_a_user_and_of_a_project_record_once(
     claude: ClaudeCode, model: ModelServer
 ) -> None:

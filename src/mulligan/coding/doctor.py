@@ -30,7 +30,7 @@ from mulligan.coding.settings.install import (
     settings_module,
 )
 from mulligan.errors import DiskFull, MulliganError, ReadOnlyStore, StoreNotFound, UnknownSession
-from mulligan.locate.find import Found, agree, copied, nearest
+from mulligan.locate.find import Found, agree, copied, nearest, new_worktree
 from mulligan.locate.registry import state_directory
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def examine(
     project = found.directory if found else place
     installed = _Installed(agent, project, variables)
     if problem is not None:
-        yield _no_store(problem, makes_one=installed.makes_stores)
+        is_new = installed.is_any and new_worktree(place, state) is not None
+        yield _no_store(problem, makes_one=installed.makes_stores or is_new)
     yield from installed.checks()
     if found is not None and (owner := _other_owner(found.store)):
         yield owner

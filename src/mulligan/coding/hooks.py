@@ -169,17 +169,18 @@ class HookRunner:
 
     def _found(self, place: Path) -> Found:
         """Return the store of the directory, whatever store the agent itself was started with."""
-        from mulligan.locate.find import nearest
+        from mulligan.locate.find import nearest, new_worktree
 
         state = state_directory(self._variables)
         try:
             return nearest(place, state)
         except StoreNotFound:
-            if not self._create:
+            top = new_worktree(place, state) or (place if self._create else None)
+            if top is None:
                 raise
         from mulligan.make_store import make_store  # once per project
 
-        make_store(place, self._variables)
+        make_store(top, self._variables)
         return nearest(place, state)
 
     def _session(self, store: Store, root: Path, event: HookEvent) -> Session:

@@ -98,6 +98,23 @@ def nearest(start: Path, state: Path) -> Found:
     raise StoreNotFound(f"There is no store in {start} or any directory above it.")
 
 
+def new_worktree(start: Path, state: Path) -> Path | None:
+    """Return the git worktree around a directory without a store, if it is to get one.
+
+    That is one whose main work tree has a store: the hooks of that run here, too.
+    """
+    from mulligan.locate.git import main_work_tree, work_tree
+
+    top, main = work_tree(start), main_work_tree(start)
+    if top is None or main is None or (top / layout.NAME).exists():
+        return None
+    try:
+        nearest(main, state)
+    except StoreNotFound:
+        return None
+    return top
+
+
 def find_in(
     directory: Path, state: Path, *, write: bool, known: Sequence[Known] | None = None
 ) -> Found | None:

@@ -150,6 +150,21 @@ def work_tree(directory: Path) -> Path | None:
     return next((place for place in places if os.path.lexists(place / ".git")), None)
 
 
+def main_work_tree(directory: Path) -> Path | None:
+    """Return the main work tree of a repository, for a directory in another one of its worktrees.
+
+    None for one in the main work tree itself, in a submodule, or in no repository.
+    """
+    try:
+        common, top = _common(directory), work_tree(directory)
+    except OSError:
+        return None  # not our repository
+    if common is None or top is None or not (top / ".git").is_file():
+        return None
+    main = Path(os.path.realpath(common))
+    return main.parent if main.name == ".git" else None
+
+
 def _common(directory: Path) -> Path | None:
     """Return the git directory shared by all worktrees of the repository around a directory."""
     git = find_git(directory)

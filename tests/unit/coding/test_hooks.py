@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,25 @@ def test_a_project_gets_a_store_where_that_is_wanted(agent: CodingAgent) -> None
         runner.handle(agent.json("SessionStart", source="startup"))
         runner.handle(agent.json("UserPromptSubmit", prompt="one"))
     assert agent.notes().count("home directory") == 1, "said once, not with every event"
+
+
+def test_a_worktree_of_a_project_gets_a_store_of_its_own(agent: CodingAgent) -> None:
+    """Claude Code runs the hooks of the main work tree there."""
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    other = agent.home / "other"
+    for command in (["init"], ["commit", "--allow-empty", "-m", "1"], ["worktree", "add", other]):
+        subprocess.run(["git", *identity, *command], cwd=agent.project, check=True)
+    (other / "below").mkdir()
+    main, agent.project = agent.project, other
+    agent.variables["CLAUDE_PROJECT_DIR"] = str(other / "below")
+    agent.hook("UserPromptSubmit", prompt="one")
+    assert "There is no store" in agent.notes(), "the project has none, either"
+    assert not (other / ".mulligan").exists()
+    agent.project = main
+    store, agent.project = agent.make_store(), other
+    assert agent.hook("UserPromptSubmit", prompt="two") == b""
+    assert agent.make_store() != store
+    assert [one.note for one in agent.session().checkpoints()] == ["two"]
 
 
 def test_a_store_that_no_process_looks_after_is_named(agent: CodingAgent) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.locate.git import exclude, guard, may_be_stashed
+from mulligan.locate.git import exclude, guard, main_work_tree, may_be_stashed
 from mulligan.locate.pointer import read_pointer, write_pointer
 
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
@@ -113,6 +113,18 @@ def test_a_pointer_is_ignored_in_the_main_tree_a_worktree_a_subdirectory_and_a_s
         assert git(place, "status", "--porcelain") == ""
         assert ".mulligan" in git(place, "status", "--porcelain", "--ignored")
         assert read_pointer(place) is not None
+
+
+def test_the_main_work_tree_of_a_worktree(repo: Path, tmp_path: Path) -> None:
+    git(repo, "worktree", "add", "-q", str(tmp_path / "other"))
+    git(repo, "submodule", "add", "-q", str(repo), "module")
+    (tmp_path / "other" / "below").mkdir()
+    assert main_work_tree(tmp_path / "other") == repo
+    assert main_work_tree(tmp_path / "other" / "below") == repo
+    assert [main_work_tree(one) for one in (repo, repo / "module", tmp_path)] == [None] * 3
+    git(tmp_path, "clone", "-q", "--bare", str(repo), "bare")
+    git(tmp_path / "bare", "worktree", "add", "-q", str(tmp_path / "of-bare"))
+    assert main_work_tree(tmp_path / "of-bare") is None
 
 
 def test_lines_are_added_once_and_after_what_is_there(repo: Path) -> None:

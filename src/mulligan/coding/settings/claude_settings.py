@@ -10,6 +10,7 @@ from typing import Any
 from mulligan.coding import mcp_input
 from mulligan.coding.hook_input import CLAUDE_EVENTS
 from mulligan.coding.settings import hook_groups
+from mulligan.locate.git import main_work_tree
 
 DISABLED = "disableAllHooks"
 """The setting that turns all hooks off."""
@@ -41,7 +42,10 @@ def user_file(variables: Mapping[str, str]) -> Path:
 def files(project: Path, variables: Mapping[str, str]) -> list[Path]:
     """Return every settings file that may have hooks, the strongest first."""
     shared = project / ".claude" / "settings.json"
-    return [project_file(project), shared, user_file(variables)]
+    # In a worktree of git, the program reads those of the main work tree, too.
+    main = main_work_tree(project)
+    also = [] if main is None else [project_file(main)]
+    return [project_file(project), *also, shared, user_file(variables)]
 
 
 def server(project: Path | None, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
