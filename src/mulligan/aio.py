@@ -292,6 +292,7 @@ class AsyncTools(Handle[Tools]):
     list = awaitable(Tools.list)
     get = awaitable(Tools.get)
     record = awaitable(Tools.record)
+    settle = awaitable(Tools.settle)
 
     @asynccontextmanager
     async def call(self, name: str, args: Any = None, **options: Any) -> AsyncIterator[ActiveCall]:

@@ -207,8 +207,15 @@ def test_a_call_whose_process_was_killed_is_in_doubt(store: Cli, place: Path) ->
         os.kill(child, signal.SIGKILL)
     shown = store("tools", "--in-doubt")
     assert "still runs" not in shown.out
-    assert "session.tools.record(NAME, ARGS, id=ID" in shown.err
+    assert "`mulligan tools -s main settle ID done|failed`" in shown.err
     assert "1 tool call in doubt" in store("status").out
+    [call] = store("tools", "--in-doubt", "--json").json["calls"]
+    settled = store("tools", "settle", call["id"], "failed", "--note", "half a file", "--json").json
+    assert (settled["status"], settled["error"]) == ("failed", "half a file")
+    assert "in doubt" not in store("status").out
+    again = store("tools", "settle", call["id"], "done")
+    assert (again.code, "is failed, not in doubt" in again.err) == (43, True)
+    assert store("tools", "list", "--failed", "-q").out == f"{call['id']}\n"
 
 
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -51,7 +51,7 @@ COMMANDS = {
     "effects": "List effects on the outside world, or settle one.",
     "approve": "Approve an effect that waits.",
     "deny": "Deny an effect that waits.",
-    "tools": "List the calls of tools.",
+    "tools": "List the calls of tools, or settle one.",
     "exec": "Run a command between two checkpoints, and record it.",
     "mcp": "Serve agents over MCP on standard input and output.",
     "drift": "Show whether agents loop, stall or otherwise go wrong.",

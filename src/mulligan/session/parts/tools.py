@@ -47,6 +47,9 @@ SHELL = "shell"
 OLD_CALLS = "calls"
 """Where programs kept calls before this component had its own API."""
 
+NOT_HAPPENED = "did not happen"
+"""The error of a call that a person settled as failed."""
+
 MAX_ID = 200
 """The longest id that a program may give a call, in characters."""
 
@@ -261,6 +264,45 @@ class Tools:
         self._writer.engine.failpoint(Failpoint.TOOL_RETURNED)
         return self.get(made)
 
+    def settle(
+        self,
+        id: str,
+        outcome: Literal["done", "failed"],
+        *,
+        result: Any = None,
+        note: str | None = None,
+        by: str | None = None,
+    ) -> ToolCall:
+        """Say whether a call in doubt happened; raises ``Conflict`` for any other.
+
+        ``id`` is its id or the beginning of one. As ``Effects.settle`` does.
+        """
+        if outcome not in ("done", "failed"):
+            raise InvalidEffect(f"A call is settled as done or failed, not {outcome!r}.")
+        if outcome == "failed" and result is not None:
+            raise InvalidEffect("A call that did not happen has no result.")
+        freeze(result, ("result",))
+        arguments.optional_text(note, "A note", InvalidEffect)
+        status, error = (RETURNED, None) if outcome == "done" else (FAILED, note or NOT_HAPPENED)
+        fields = {"status": status, "result": result, "error": error, "acting": None}
+        fields |= {"by": by or self._writer.actor, "note": note}
+
+        def decide(work: Work) -> str:
+            known, record = _known(work.document, id)
+            now = self._call(known, record).status
+            if now != IN_DOUBT:
+                is_now = "under way" if now == CALLED else now
+                raise Conflict(
+                    f"The tool call {known} ({record.get('name')}) is {is_now}, not in doubt.",
+                    hint="Nothing was written.",
+                )
+            _write(work, _KINDS[status], known, {**record, **fields})
+            return known
+
+        made = self._writer.commit(decide)
+        self._writer.engine.failpoint(Failpoint.TOOL_RETURNED)
+        return self.get(made)
+
     def run(
         self,
         command: Sequence[str],
@@ -461,17 +503,35 @@ def _record(document: Document, id: str) -> dict[str, Any] | None:
     return None
 
 
+def _known(document: Document, id: str) -> tuple[str, dict[str, Any]]:
+    """Return the id and the record that an id, or the beginning of one, names."""
+    arguments.text(id, "The id of a call", InvalidEffect)
+    ids = [known for _, known, _ in _paths(document)]
+    found = [id] if id in ids else [known for known in ids if id and known.startswith(id)]
+    if len(found) != 1:
+        which = f"{len(found)} tool calls have" if found else "No tool call has"
+        raise UnknownEffect(f"{which} an id that begins with {id!r}.")
+    return found[0], _record(document, found[0]) or {}
+
+
 def _records(document: Document, statuses: Collection[str] | None) -> dict[str, dict[str, Any]]:
     """Return the records of calls by their ids: all, or those that have one of the statuses."""
-    found: dict[str, dict[str, Any]] = {}
+    return {
+        id: document.plain(document.find(path))
+        for path, id, status in _paths(document)
+        if statuses is None or status in statuses
+    }
+
+
+def _paths(document: Document) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
+    """Yield where each record of a call is, its id and its status; its values are not loaded."""
     for path in ((*STATE, TOOLS), (*STATE, TOOLS, OLD_CALLS)):
         above = document.find(path)
         node = None if above is MISSING else document.resolved(above)
         for id in document.entries(node) if nodes.is_map(node) else ():
             status = document.find((*path, id, "status"))
-            if isinstance(status, str) and (statuses is None or status in statuses):
-                found[id] = document.plain(document.find((*path, id)))
-    return found
+            if isinstance(status, str):
+                yield (*path, id), id, status
 
 
 def _write(work: Work, kind: str, id: str, record: Mapping[str, Any]) -> None:

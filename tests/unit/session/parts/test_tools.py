@@ -71,6 +71,40 @@ def test_a_call_without_a_return_is_in_doubt(store: Store, session: Session) -> 
     assert len(session.tools.list(in_doubt=True)) == 1
 
 
+def test_a_call_in_doubt_is_settled_once(store: Store, session: Session) -> None:
+    for id in ("toolu_1a", "toolu_1b", "toolu_2"):
+        with pytest.raises(EffectInDoubt), session.tools.call("pay", {"eur": 7}, id=id):
+            raise EffectInDoubt("the line went dead")
+    tools = session.tools
+    done = tools.settle("toolu_1a", "done", result={"paid": 7}, note="on the statement", by="ann")
+    assert (done.status, done.result, done.error, done.args) == (
+        "returned",
+        {"paid": 7},
+        None,
+        {"eur": 7},
+    )
+    assert session.state.get("tools/toolu_1a/by") == "ann"
+    failed = tools.settle("toolu_2", "failed", note="not on the statement")
+    assert (failed.status, failed.error) == ("failed", "not on the statement")
+    assert tools.settle("toolu_1b", "failed").error == "did not happen"
+    assert tools.list(in_doubt=True) == []
+    with pytest.raises(Conflict, match="is returned, not in doubt"):
+        tools.settle("toolu_1a", "failed")
+    with pytest.raises(UnknownEffect, match="2 tool calls have"):
+        tools.settle("toolu_1", "done")
+    with pytest.raises(UnknownEffect, match="No tool call has"):
+        tools.settle("", "done")
+    with pytest.raises(InvalidEffect, match="has no result"):
+        tools.settle("toolu_1a", "failed", result=1)
+    with pytest.raises(InvalidEffect, match="not 'maybe'"):
+        tools.settle("toolu_1a", "maybe")  # type: ignore[arg-type]
+    with (
+        session.tools.call("pay", id="now"),
+        pytest.raises(Conflict, match="is under way, not in doubt"),
+    ):
+        store.session("run").tools.settle("now", "done")
+
+
 def test_a_decorator_records_every_call(session: Session) -> None:
     @session.tools.tool
     def add(a: int, b: int = 2) -> int:
