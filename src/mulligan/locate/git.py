@@ -51,11 +51,71 @@ def exclude(directory: Path, lines: Sequence[str] = EXCLUDED) -> bool:
 
 def exclude_file(directory: Path, name: str) -> bool:
     """Make git ignore one file below a directory, as ``exclude`` does; a tracked one stays so."""
+    line = _line_of(directory, name)
+    return line is not None and exclude(directory, [line])
+
+
+def missing_exclusion(directory: Path, name: str) -> str:
+    """Return what ``exclude_file`` would add to git's exclude file; empty for nothing."""
+    line = _line_of(directory, name)
+    try:
+        common = _common(directory)
+        if line is None or common is None:
+            return ""
+        file = common / "info" / "exclude"
+        return os.fsdecode(_missing(file.read_bytes() if file.exists() else b"", [line]))
+    except OSError:
+        return ""
+
+
+def drop_exclusion(directory: Path, added: str) -> None:
+    """Take out again what ``missing_exclusion`` returned; not while there are linked worktrees.
+
+    All worktrees share the file, and another one may still need the line.
+    """
+    text = os.fsencode(added)
+    try:
+        common = _common(directory)
+        if common is None or _has_worktrees(common):
+            return
+        file = common / "info" / "exclude"
+        known = file.read_bytes()
+        left = _without(known, text)
+        if left != known and not file.is_symlink():
+            _replace(file, left)
+    except OSError:
+        pass  # not our repository; a line too many does no harm
+
+
+def _without(known: bytes, added: bytes) -> bytes:
+    line, lines = added.strip(b"\n"), known.splitlines(keepends=True)
+    if known.endswith(added) and lines[-1].rstrip(b"\n") == line:
+        return known[: -len(added)]
+    return b"".join(one for one in lines if one.rstrip(b"\n") != line)
+
+
+def _has_worktrees(common: Path) -> bool:
+    try:
+        return bool(os.listdir(common / "worktrees"))
+    except FileNotFoundError:
+        return False
+
+
+def _replace(file: Path, data: bytes) -> None:
+    """Replace a file in one step, with the same mode."""
+    beside = file.with_name(f"{file.name}.{os.getpid()}.new")
+    write_file(beside, data)
+    beside.chmod(file.stat().st_mode & 0o777)
+    beside.rename(file)
+
+
+def _line_of(directory: Path, name: str) -> str | None:
+    """Return the line for git that names one file below a directory, and no other."""
     root = work_tree(directory)
     if root is None:
-        return False
+        return None
     path = (directory / name).relative_to(root).as_posix()
-    return exclude(directory, ["/" + re.sub(r"[\\*?[]", r"\\\g<0>", path)])
+    return "/" + re.sub(r"[\\*?[]", r"\\\g<0>", path)
 
 
 def guard(store: Path) -> bool:
@@ -178,12 +238,17 @@ def _common(directory: Path) -> Path | None:
 def _add_lines(file: Path, lines: Sequence[str]) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(file, flags, 0o644), "r+b") as stream:
-        known = stream.read()
-        missing = [line for line in lines if os.fsencode(line) not in known.splitlines()]
+        missing = _missing(stream.read(), lines)
         if missing:
-            start = b"" if known.endswith(b"\n") or not known else b"\n"
-            stream.write(start + os.fsencode("".join(f"{line}\n" for line in missing)))
+            stream.write(missing)
             stream.flush()
             # The exclude lines must be durable before the guard makes the store a nested
             # repository.
             os.fsync(stream.fileno())
+
+
+def _missing(known: bytes, lines: Sequence[str]) -> bytes:
+    """Return what to write behind a file's content so that it has all of some lines."""
+    missing = [line for line in lines if os.fsencode(line) not in known.splitlines()]
+    start = b"" if known.endswith(b"\n") or not known or not missing else b"\n"
+    return start + os.fsencode("".join(f"{line}\n" for line in missing))

@@ -1,7 +1,7 @@
 """What an installation added to the world besides hooks, so that an uninstallation removes it.
 
-That is the settings file itself, directories for it, and switches in it that turn hooks on. Without
-a record, an empty file or a switch could as well be a person's.
+That is the settings file itself, directories for it, switches in it that turn hooks on, and a line
+that makes git ignore it. Without a record, each of them could as well be a person's.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ Switch = tuple[str, str]
 
 
 class Additions(msgspec.Struct, frozen=True):
-    """What was added: the file with its directories, the innermost first, and switches."""
+    """What was added: the file with its directories, the innermost first, switches, and for git."""
 
     is_made: bool = False
     directories: list[str] = []
     switches: list[Switch] = []
+    exclusion: str = ""
 
 
 NOTHING = Additions()
@@ -68,11 +69,13 @@ class AdditionsRecord:
         kept = [name for name in found.directories if name in parents]
         return msgspec.structs.replace(found, directories=kept)
 
-    def write(self, settings: Mapping[str, Any] | None, switches: Sequence[Switch]) -> None:
+    def write(
+        self, settings: Mapping[str, Any] | None, switches: Sequence[Switch], exclusion: str
+    ) -> None:
         """Record what is about to be added to settings; None if there is no file."""
         missing = [str(parent) for parent in self._file.parents if not parent.exists()]
         new = [one for one in switches if not _has(settings or {}, one)]
-        added = Additions(settings is None, missing, new)
+        added = Additions(settings is None, missing, new, exclusion)
         self._record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Durable before the file is written: after a crash in between, the record is of something
         # that does not exist. The other way round it would never be removed.

@@ -26,7 +26,7 @@ from mulligan.coding.settings.put_back import FILES
 from mulligan.coding.settings.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.locate.git import exclude_file
+from mulligan.locate.git import drop_exclusion, exclude_file, missing_exclusion
 
 Scope = Literal["project", "user"]
 
@@ -117,11 +117,14 @@ def install(
 def _exclude(target: Target) -> None:
     """Make git ignore a file that is of one user alone: it names a path of this machine.
 
-    An agent's ``git add -A`` would commit it, and the hooks of all others would fail. The line for
-    git stays when the hooks are removed: other worktrees may need it, and it does no harm.
+    An agent's ``git add -A`` would commit it, and the hooks of all others would fail.
     """
-    if target.scope == "project" and target.agent in OF_ONE_USER:
+    if _is_of_one_user(target):
         exclude_file(target.project, FILES[target.agent])
+
+
+def _is_of_one_user(target: Target) -> bool:
+    return target.scope == "project" and target.agent in OF_ONE_USER
 
 
 def _note_additions(target: Target, file: SettingsFile, module: ModuleType) -> None:
@@ -132,8 +135,11 @@ def _note_additions(target: Target, file: SettingsFile, module: ModuleType) -> N
             return
         is_again = True
     settings = file.settings if file.exists else None
+    exclusion = ""
+    if _is_of_one_user(target):
+        exclusion = missing_exclusion(target.project, FILES[target.agent])
     try:
-        record.write(settings, () if is_again else _switches(module))
+        record.write(settings, () if is_again else _switches(module), exclusion)
     except OSError as error:
         raise InvalidSettings(f"{file.path} cannot be recorded: {error.strerror}.") from error
 
@@ -154,6 +160,8 @@ def uninstall(
     is_empty = added.is_made and left == file.EMPTY
     done = _change(target, file, None if is_empty else left, dry_run, failpoint)
     if not dry_run:
+        if added.exclusion:
+            drop_exclusion(target.project, added.exclusion)
         record.tidy()
     return done
 

@@ -77,6 +77,47 @@ def test_git_ignores_hooks_that_name_a_path_of_one_user(tmp_path: Path, agent: s
         assert git(tmp_path / "project", "status", "--porcelain", "-uall") == ""
 
 
+@pytest.mark.parametrize("agent", OF_ONE_USER)
+@pytest.mark.parametrize("before", ["# a comment\n", "*.log", ""])
+def test_the_line_for_git_goes_with_the_hooks(tmp_path: Path, agent: str, before: str) -> None:
+    target = made(tmp_path, "project", agent)
+    target.project.mkdir()
+    git(target.project, "init", "-q")
+    exclude = target.project / ".git/info/exclude"
+    exclude.write_text(before)
+    install(target, COMMAND)
+    install(target, COMMAND)
+    assert exclude.read_text() != before
+    uninstall(target, dry_run=True)
+    assert exclude.read_text() != before
+    uninstall(target)
+    assert exclude.read_text() == before
+    # A line that a person added behind ours stays, and so does one that was there before.
+    install(target, COMMAND)
+    line = exclude.read_text().splitlines()[-1]
+    with exclude.open("a") as file:
+        file.write("*.tmp\n")
+    uninstall(target)
+    assert exclude.read_text().splitlines() == [*before.splitlines(), "*.tmp"]
+    exclude.write_text(f"{line}\n")
+    install(target, COMMAND)
+    uninstall(target)
+    assert exclude.read_text() == f"{line}\n"
+
+
+def test_the_line_for_git_stays_while_another_worktree_may_need_it(target: Target) -> None:
+    target.project.mkdir()
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    git(target.project, "init", "-q")
+    git(target.project, *identity, "commit", "-q", "--allow-empty", "-m", "first")
+    git(target.project, "worktree", "add", "-q", "../beside")
+    beside = msgspec.structs.replace(target, project=target.project.parent / "beside")
+    install(target, COMMAND)
+    install(beside, COMMAND)
+    uninstall(target)
+    assert git(beside.project, "status", "--porcelain", "-uall") == ""
+
+
 def test_settings_that_git_has_stay_in_git(target: Target) -> None:
     write(target, "{}")
     git(target.project, "init", "-q")
