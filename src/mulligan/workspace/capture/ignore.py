@@ -35,6 +35,7 @@ BUILT_IN = (
     ".tox/",
     ".nox/",
     ".DS_Store",
+    "**/.opencode/node_modules/",
 )
 """Caches that their tools recreate; nothing else is left out unless a user rule says so."""
 
@@ -49,7 +50,7 @@ A restored lock file would block git permanently.
 
 _GIT = re.compile(rb"(^|/)[^/]*\.git/(.*\.lock|objects/(.*/)?tmp_[^/]*)$")
 _TEMPORARY_PREFIX = TEMPORARY.removesuffix("*").encode()
-_NAMES = {pattern.removesuffix("/"): pattern for pattern in BUILT_IN}
+_NAMES = {pattern.removesuffix("/").rpartition("/")[2]: pattern for pattern in BUILT_IN}
 
 
 class Rules:
@@ -103,12 +104,20 @@ class Rules:
         text = name.decode("utf-8", "replace")
         if self._spec is None:
             pattern = _NAMES.get(text)
-            return pattern if pattern and (is_directory or not pattern.endswith("/")) else None
+            return pattern if pattern and _matches(pattern, path, is_directory) else None
         whole = path.decode("utf-8", "replace") + ("/" if is_directory else "")
         found = self._spec.check_file(whole)
         if not found.include or found.index is None:
             return None
         return self._lines[found.index]
+
+
+def _matches(pattern: str, path: bytes, is_directory: bool) -> bool:
+    """Whether a pattern of the built-in list matches a path whose name it ends with."""
+    below = pattern.removesuffix("/").removeprefix("**")
+    if "/" in below and not b"/".join((b"", path)).endswith(below.encode()):
+        return False
+    return is_directory or not pattern.endswith("/")
 
 
 def is_users(reason: str) -> bool:

@@ -9,7 +9,7 @@ sources they are wrong, and the tool that made them makes them again. Which ones
   removed when a Python file below its directory changes.
 - ruff compares times to the nanosecond, and what pytest and Finder keep decides nothing. These are
   only removed with their directory.
-- Environments installed by tox and nox need the network to recreate, and examples found by
+- What tox, nox and opencode installed needs the network to recreate, and examples found by
   hypothesis may not be found again. These always stay.
 
 User rules are not considered: what they leave out is never touched.

@@ -54,9 +54,19 @@ def test_a_file_of_the_name_of_a_cache_directory_is_kept(session: Session, work:
 @pytest.mark.parametrize("pattern", BUILT_IN)
 @pytest.mark.parametrize("lines", [[], ["nothing-of-this-name"]], ids=["alone", "with rules"])
 def test_the_built_in_list_holds_with_and_without_rules(pattern: str, lines: list[str]) -> None:
-    name = pattern.removesuffix("/").encode()
-    rule = Rules(lines).rule(b"a/b/" + name, name, is_directory=pattern.endswith("/"))
-    assert rule == pattern
+    path = pattern.removesuffix("/").removeprefix("**/").encode()
+    name = path.rpartition(b"/")[2]
+    for above in (b"", b"a/b/"):
+        rule = Rules(lines).rule(above + path, name, is_directory=pattern.endswith("/"))
+        assert rule == pattern
+
+
+@pytest.mark.parametrize("lines", [[], ["nothing-of-this-name"]], ids=["alone", "with rules"])
+def test_packages_are_left_out_only_where_opencode_installs_its_own(lines: list[str]) -> None:
+    for path in (b"node_modules", b"a/node_modules", b"x.opencode/node_modules"):
+        assert Rules(lines).rule(path, b"node_modules", is_directory=True) is None
+    file = Rules(lines).rule(b".opencode/node_modules", b"node_modules", is_directory=False)
+    assert file is None
 
 
 RULES = """\

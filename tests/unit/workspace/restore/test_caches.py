@@ -178,7 +178,10 @@ def test_what_decides_nothing_goes_only_with_its_directory(session: Session, wor
     assert paths(work) == {"a.py", ".pytest_cache", ".ruff_cache", *caches}
 
 
-@pytest.mark.parametrize("name", [".tox/env/bin/python", ".nox/env/x", ".hypothesis/examples/x"])
+DEAR = [".tox/env/bin/python", ".nox/env/x", ".hypothesis/examples/x", ".opencode/node_modules/a/x"]
+
+
+@pytest.mark.parametrize("name", DEAR)
 def test_what_is_dear_stays_with_its_directory(session: Session, work: Path, name: str) -> None:
     made = session.checkpoint()
     fill(work, "new/a.py", "new/__pycache__/a.x.pyc", f"new/{name}", "new/sub/__pycache__/b.pyc")
