@@ -137,6 +137,16 @@ def test_undo_and_redo_walk(changed):
     assert "mulligan log" in nothing.err
 
 
+def test_undo_and_redo_say_what_they_take_back_and_how_to_get_it_again(changed):
+    changed("restore", "one")
+    changed("state", "set", "memory/later", "work")
+    undone = changed("undo").out
+    assert '- memory/later  "work"' in undone
+    assert '~ memory/goal  "first" → "second"' in undone
+    assert "redo with `mulligan redo`" in undone
+    assert '+ memory/later  "work"' in changed("redo").out
+
+
 def test_quiet_restores_print_the_safety_checkpoint(changed):
     for command in (["restore", "one"], ["undo"], ["redo"]):
         safety = changed(*command, "-q").out.strip()

@@ -29,7 +29,7 @@ from mulligan.cli.render.pending import (
     interruptible,
     warn_of_pending,
 )
-from mulligan.cli.render.preview import DRY_RUN, print_preview, print_unapplied
+from mulligan.cli.render.preview import DRY_RUN, PREVIEW, print_preview, print_unapplied
 from mulligan.cli.render.restored import exit_if_incomplete, print_problems, print_restored
 from mulligan.cli.render.text import Cell, clean, place, plural, print_json
 from mulligan.errors import CheckpointDamaged
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from mulligan import Point, Problem, Session
     from mulligan.views.restores import Preview
 
-PREVIEW = 20
 NOTHING_TO_DO = "Nothing to restore: everything already matches the point."
 NOTHING_ELSE = "There is nothing else to restore."
 EXAMPLE = example(

@@ -77,12 +77,12 @@ def undo_or_redo(
 ) -> None:
     """Undo or redo, and print the result; an interrupted one is finished instead."""
     # Every command that looks at a session imports this module, and only restores need these.
-    from mulligan.cli.render.preview import check_open_files
+    from mulligan.cli.render.preview import show_and_check
     from mulligan.cli.render.restored import print_restored
     from mulligan.views.restores import NOT_PREVIEWED
 
     # Before the restore begins to wait for locks: the answer may be no.
-    open_files = check_open_files(call, session, mode, yes=yes)
+    open_files = show_and_check(call, session, mode, yes=yes, touch=touch)
     pending = session.files.pending
     with call.working(), interruptible(session):
         done = None

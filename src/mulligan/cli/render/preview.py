@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from mulligan.views.restores import Preview
 
 BUILDS = "builds may look up to date. --touch gives restored files the present time."
+PREVIEW = 20
+"""How many lines of a preview are shown for state and for files, without --verbose."""
+
 DRY_RUN = "Nothing was changed: this was a dry run."
 
 
@@ -74,20 +77,25 @@ def print_undo(call: CliContext, session: Session, mode: UndoMode, *, touch: boo
     print_unapplied(call, preview, mode, DRY_RUN)
 
 
-def check_open_files(
-    call: CliContext, session: Session, mode: UndoMode, *, yes: bool
+def show_and_check(
+    call: CliContext, session: Session, mode: UndoMode, *, yes: bool, touch: bool
 ) -> list[dict[str, Any]] | None:
-    """Name the programs that use files an undo or a redo replaces, and ask; return them as JSON.
+    """Print what an undo or a redo takes back, and ask if programs use files that it replaces.
 
-    A pending restore is not checked here: it is finished first.
+    Return these programs as JSON. A pending restore is not looked at: it is finished first.
     """
-    if call.directory is None or session.files.pending is not None:
+    is_shown = not call.json and not call.quiet
+    if session.files.pending is not None or not (is_shown or call.directory):
         return None
     with call.working():
-        plan = session.internal.preview(mode).files
-    found = plan.open_files
-    warn_of_conflicts(plan.conflicts if plan and not call.json else ())
-    if found:
+        preview = preview_undo(session, mode, call.directory)
+    if is_shown:
+        print_preview(preview, PREVIEW, touch=touch)
+    elif not call.json:
+        warn_of_conflicts(preview.files.conflicts)
+    if call.directory is None:
+        return None
+    if found := preview.files.open_files:
         if not call.json:
             warn_of_open_files(found)
         confirm(call, f"{mode.capitalize()}?", yes=yes, default=False)
