@@ -213,10 +213,11 @@ class TaskOutput(msgspec.Struct, frozen=True):
 
 
 class TasksOutput(msgspec.Struct, frozen=True):
-    """The tasks of a session."""
+    """The tasks of a session: all that are to be done, and the last ones that are done."""
 
     session: str
     tasks: list[TaskOutput]
+    truncated: bool
 
 
 class EffectOutput(msgspec.Struct, frozen=True):
@@ -234,10 +235,11 @@ class EffectOutput(msgspec.Struct, frozen=True):
 
 
 class EffectsOutput(msgspec.Struct, frozen=True):
-    """The effects of a session."""
+    """The newest effects of a session, oldest first."""
 
     session: str
     effects: list[EffectOutput]
+    truncated: bool
 
 
 class Match(msgspec.Struct, frozen=True):

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 WORKSPACE = "workspace"
 
+DONE = ("completed", "skipped")
+
+MAX_LISTED = 200
+"""How many tasks or effects are listed: a model has to read them."""
+
 
 class Tool(msgspec.Struct, frozen=True):
     """A tool: what it takes and returns, what it may do, and the function.
@@ -81,8 +86,7 @@ class Tools:
         session = self.project.session(given.session)
         point = session.point(given.point)
         whole = session.files.read(point, given.path)
-        part = whole[given.offset : given.offset + given.limit]
-        text, encoding = as_text(part)
+        text, encoding = as_text(whole, given.offset, given.limit)
         return outputs.FileOutput(
             path=given.path,
             point=shaped(point_view(point), outputs.PointOutput),
@@ -90,7 +94,7 @@ class Tools:
             encoding=encoding,
             size=len(whole),
             offset=given.offset,
-            truncated=given.offset + len(part) < len(whole),
+            truncated=given.offset + given.limit < len(whole),
         )
 
     def log(self, given: inputs.LogInput) -> outputs.LogOutput:
@@ -175,7 +179,10 @@ class Tools:
         """List the tasks of a session."""
         from mulligan.views.tasks import tasks_view
 
-        return shaped(tasks_view(self.project.session(given.session)), outputs.TasksOutput)
+        view = tasks_view(self.project.session(given.session))
+        shown = _open_first(view["tasks"], MAX_LISTED)
+        view |= {"tasks": shown, "truncated": len(shown) < len(view["tasks"])}
+        return shaped(view, outputs.TasksOutput)
 
     def effects(self, given: inputs.EffectsInput) -> outputs.EffectsOutput:
         """List the effects of a session on the outside world."""
@@ -183,7 +190,9 @@ class Tools:
 
         session = self.project.session(given.session)
         found = session.effects.list(pending=given.pending, in_doubt=given.in_doubt)
-        return shaped(effects_view(session, found), outputs.EffectsOutput)
+        view = effects_view(session, found[-MAX_LISTED:])
+        view["truncated"] = len(found) > MAX_LISTED
+        return shaped(view, outputs.EffectsOutput)
 
     def search_history(self, given: inputs.SearchInput) -> outputs.SearchOutput:
         """Look for a text or a path in the history of a session."""
@@ -220,9 +229,27 @@ def file_parts(paths: list[str]) -> tuple[str, ...]:
     return tuple(f"{WORKSPACE}/{path.strip('/')}" for path in paths)
 
 
-def as_text(content: bytes) -> tuple[str, str]:
-    """Return bytes as text, and how: UTF-8, or base64 for everything else."""
+def as_text(whole: bytes, offset: int, limit: int) -> tuple[str, str]:
+    """Return a part of a file as text, and how: UTF-8, or base64 for everything else.
+
+    A character belongs to the part in which it begins, so that the next part goes on after it.
+    """
+    first, last = _character(whole, offset), _character(whole, offset + limit)
     try:
-        return content.decode("utf-8"), "utf-8"
+        return whole[first:last].decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
-        return b64encode(content).decode(), "base64"
+        return b64encode(whole[offset : offset + limit]).decode(), "base64"
+
+
+def _character(whole: bytes, at: int) -> int:
+    """Return where the next character of UTF-8 begins, if one does within three bytes."""
+    rest = whole[at : at + 3]
+    return at + len(rest) - len(rest.lstrip(bytes(range(0x80, 0xC0)))) if at else 0
+
+
+def _open_first(tasks: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Return at most ``most`` tasks, in their order: those to do, and the last that are done."""
+    done = [task["id"] for task in tasks if task["status"] in DONE]
+    room = max(0, most - (len(tasks) - len(done)))
+    dropped = set(done[: len(done) - room])
+    return [task for task in tasks if task["id"] not in dropped][:most]

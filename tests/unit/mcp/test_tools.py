@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import mulligan
-from mulligan.mcp import toolbox
+from mulligan.mcp import toolbox, tools
 from mulligan.mcp.hooks import HookReply
 from mulligan.mcp.tools import Tools
 from tests.unit.mcp.conftest import Connection, Handler
@@ -110,6 +110,46 @@ def test_a_file_is_read_as_it_was(client: Connection, project: Path) -> None:
     raw = client.call("read_file", path="raw")
     assert (raw["content"], raw["encoding"]) == ("/wAB", "base64")
     assert client.call("read_file", path="../a.txt").startswith(("PathNotFound", "InvalidPath"))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 7, 100])
+def test_the_parts_of_a_text_are_text_wherever_they_are_cut(
+    client: Connection, project: Path, limit: int
+) -> None:
+    text = "aä€𝄞b\n" * 3
+    (project / "a.txt").write_text(text)
+    client.call("checkpoint")
+    found, offset = "", 0
+    while True:
+        part = client.call("read_file", path="a.txt", offset=offset, limit=limit)
+        assert part["encoding"] == "utf-8"
+        found, offset = found + part["content"], offset + limit
+        if not part["truncated"]:
+            break
+    assert found == text
+
+
+def test_long_lists_are_cut_and_say_so(
+    client: Connection, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "MAX_LISTED", 3)
+    with mulligan.open(project) as store:
+        session = store.session("main")
+        session.tasks.plan([f"task {n}" for n in range(5)])
+        for n in range(5):
+            with session.effect("mail.send", {"n": n}):
+                pass
+        for task in list(session.tasks)[:3]:
+            session.tasks.complete(task.id)
+    found = client.call("tasks")
+    assert [task["title"] for task in found["tasks"]] == ["task 2", "task 3", "task 4"]
+    assert found["truncated"]
+    ids = [effect["id"] for effect in client.call("effects")["effects"]]
+    with mulligan.open(project) as store:
+        assert ids == [effect.id for effect in store.session("main").effects.list()[-3:]]
+        store.session("main").tasks.plan([f"task {n}" for n in range(9)])
+    assert client.call("tasks")["tasks"][0]["title"] == "task 3"
+    assert client.call("effects", in_doubt=True)["truncated"] is False
 
 
 def test_a_diff_has_patches_and_states(client: Connection, project: Path) -> None:
