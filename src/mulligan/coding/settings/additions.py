@@ -15,11 +15,14 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from mulligan.coding.settings.settings_file import replace_file
+from mulligan.coding.settings.settings_file import SettingsFile, replace_file
 from mulligan.locate.registry import state_directory
 from mulligan.locate.small_json import decoded, encoded
 
 MAX_BYTES = 1 << 20
+
+MAX_TEXT = 1 << 16
+"""A file that is longer, in characters, is not kept in its record."""
 
 BACKUPS = "backups"
 """The directory, beside the stores, of such records, and of settings files before a change."""
@@ -29,12 +32,22 @@ Switch = tuple[str, str]
 
 
 class Additions(msgspec.Struct, frozen=True):
-    """What was added: the file with its directories, the innermost first, switches, and for git."""
+    """What was added: the file with its directories, the innermost first, switches, and for git.
+
+    ``before`` is the text of a file that was there, ``written`` a digest of the text that replaced
+    it.
+    """
 
     is_made: bool = False
     directories: list[str] = []
     switches: list[Switch] = []
     exclusion: str = ""
+    before: str | None = None
+    written: str = ""
+
+    def original(self, text: str) -> str | None:
+        """Return what was there before, if nothing but the installation has changed the text."""
+        return self.before if self.written == _digest(text) else None
 
 
 NOTHING = Additions()
@@ -70,12 +83,39 @@ class AdditionsRecord:
         return msgspec.structs.replace(found, directories=kept)
 
     def write(
-        self, settings: Mapping[str, Any] | None, switches: Sequence[Switch], exclusion: str
+        self,
+        file: SettingsFile,
+        text: str | None,
+        switches: Sequence[Switch],
+        *,
+        exclusion: str,
+        is_again: bool,
     ) -> None:
-        """Record what is about to be added to settings; None if there is no file."""
+        """Record what is about to be added to a file, of which ``text`` is what it will hold.
+
+        ``is_again`` says that hooks are there already: what was there before is not known then.
+        """
         missing = [str(parent) for parent in self._file.parents if not parent.exists()]
-        new = [one for one in switches if not _has(settings or {}, one)]
-        added = Additions(settings is None, missing, new, exclusion)
+        new = [one for one in switches if not _has(file.settings if file.exists else {}, one)]
+        is_known = file.exists and not is_again and len(file.text) <= MAX_TEXT
+        self._write(
+            Additions(
+                not file.exists,
+                missing,
+                [] if is_again else new,
+                exclusion,
+                file.text if is_known else None,
+                _digest(text),
+            )
+        )
+
+    def write_again(self, file: SettingsFile, text: str | None) -> None:
+        """Record that our hooks are about to change; what was there before them stays known."""
+        known = self.read()
+        if known.original(file.text) is not None:
+            self._write(msgspec.structs.replace(known, written=_digest(text)))
+
+    def _write(self, added: Additions) -> None:
         self._record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Durable before the file is written: after a crash in between, the record is of something
         # that does not exist. The other way round it would never be removed.
@@ -106,6 +146,10 @@ def without_switches(settings: Mapping[str, Any], switches: Sequence[Switch]) ->
             if not left[table]:
                 del left[table]
     return left
+
+
+def _digest(text: str | None) -> str:
+    return blake3((text or "").encode()).hexdigest(length=16)
 
 
 def _has(settings: Mapping[str, Any], switch: Switch) -> bool:

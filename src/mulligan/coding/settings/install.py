@@ -106,12 +106,12 @@ def install(
     server = mcp_server(target.agent, project, target.variables)
     options = {} if server is None else {"through_server": True}
     file = read_settings(target.agent, target.file)
-    wanted = module.merged(file.settings, words, **options)
+    text = file.changed(module.merged(file.settings, words, **options))
     if not dry_run:
-        _note_additions(target, file, module)
+        _note_additions(target, file, module, text)
         _exclude(target)
         failpoint(Failpoint.SETTINGS_NOTED)
-    return _change(target, file, wanted, dry_run, failpoint)
+    return _change(target, file, text, dry_run, failpoint)
 
 
 def _exclude(target: Target) -> None:
@@ -127,19 +127,21 @@ def _is_of_one_user(target: Target) -> bool:
     return target.scope == "project" and target.agent in OF_ONE_USER
 
 
-def _note_additions(target: Target, file: SettingsFile, module: ModuleType) -> None:
+def _note_additions(
+    target: Target, file: SettingsFile, module: ModuleType, text: str | None
+) -> None:
     """Record what is added now; of hooks that are there already, that they were installed."""
-    record, is_again = AdditionsRecord(records(target.variables), target.file), False
-    if file.exists and module.installed(file.settings):
-        if record.exists:
-            return
-        is_again = True
-    settings = file.settings if file.exists else None
+    record = AdditionsRecord(records(target.variables), target.file)
+    is_again = bool(file.exists and module.installed(file.settings))
     exclusion = ""
     if _is_of_one_user(target):
         exclusion = missing_exclusion(target.project, FILES[target.agent])
     try:
-        record.write(settings, () if is_again else _switches(module), exclusion)
+        if is_again and record.exists:
+            record.write_again(file, text)
+            return
+        switches = _switches(module)
+        record.write(file, text, switches, exclusion=exclusion, is_again=is_again)
     except OSError as error:
         raise InvalidSettings(f"{file.path} cannot be recorded: {error.strerror}.") from error
 
@@ -150,6 +152,7 @@ def uninstall(
     """Remove our hooks from an agent's settings; nothing else of them changes. Idempotent.
 
     A file that ``install`` made and that has nothing else in it is removed, and its directories.
+    One that nothing else has changed since gets the very bytes that it had.
     """
     module, record = (
         settings_module(target.agent),
@@ -158,7 +161,10 @@ def uninstall(
     file, added = read_settings(target.agent, target.file), record.read()
     left = without_switches(module.without(file.settings), added.switches)
     is_empty = added.is_made and left == file.EMPTY
-    done = _change(target, file, None if is_empty else left, dry_run, failpoint)
+    text = added.original(file.text)
+    if text is None and not is_empty:
+        text = file.changed(left)
+    done = _change(target, file, text, dry_run, failpoint)
     if not dry_run:
         if added.exclusion:
             drop_exclusion(target.project, added.exclusion)
@@ -174,13 +180,13 @@ def _switches(module: ModuleType) -> Sequence[Switch]:
 def _change(
     target: Target,
     file: SettingsFile,
-    wanted: dict[str, Any] | None,
+    text: str | None,
     dry_run: bool,
     failpoint: FailpointHook,
 ) -> Installation:
-    diff = file.diff(wanted)
+    diff = file.diff(text)
     is_changed = bool(diff) and not dry_run
-    backup = file.write(wanted, _backup(target), failpoint) if is_changed else None
+    backup = file.write(text, _backup(target), failpoint) if is_changed else None
     return Installation(target.agent, target.scope, target.file, diff, is_changed, backup)
 
 

@@ -26,9 +26,9 @@ class PluginFile(SettingsFile):
     def _parsed(self) -> dict[str, Any]:
         return {TEXT: self.text}
 
-    def changed(self, settings: dict[str, Any] | None) -> str:
-        """Return the text of the plugin."""
-        return "" if settings is None else str(settings[TEXT])
+    def changed(self, settings: dict[str, Any]) -> str | None:
+        """Return the text of the plugin; None for none."""
+        return str(settings[TEXT]) or None
 
 
 FILE = PluginFile

@@ -72,21 +72,19 @@ class SettingsFile:
         except UnicodeDecodeError as error:
             raise InvalidSettings(f"{self.path} is not UTF-8.") from error
 
-    def changed(self, settings: dict[str, Any] | None) -> str:
+    def changed(self, settings: dict[str, Any]) -> str | None:
         """Return the text of the file with other settings, indented as the file is.
 
         None is no file.
         """
-        if settings is None:
-            return ""
         if settings == self.settings:
             return self.text
         found = re.search(r"^([ \t]+)\S", self.text, re.MULTILINE)
         return _dumped(settings, found[1] if found else 2)
 
-    def diff(self, settings: dict[str, Any] | None) -> str:
-        """Return what would change, as a unified diff."""
-        before, after = self.text.splitlines(True), self.changed(settings).splitlines(True)
+    def diff(self, text: str | None) -> str:
+        """Return what another text, or None for no file, would change, as a unified diff."""
+        before, after = self.text.splitlines(True), (text or "").splitlines(True)
         name = str(self.path)
         return "".join(
             line if line.endswith("\n") else f"{line}\n"
@@ -94,15 +92,14 @@ class SettingsFile:
         )
 
     def write(
-        self, settings: dict[str, Any] | None, backup: Path, failpoint: FailpointHook = ignore
+        self, text: str | None, backup: Path, failpoint: FailpointHook = ignore
     ) -> Path | None:
         """Replace the file in one step; return ``backup``, now a copy of what was there, if any.
 
-        A file that would be empty is removed.
+        Without a text, the file is removed.
 
         Raises ``InvalidSettings`` if another process has changed the file since it was read.
         """
-        text = self.changed(settings)
         try:
             if self.text:
                 backup.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,7 +111,7 @@ class SettingsFile:
             # change must not be undone. No lock can help, because agents take none.
             if self._read() != self.text:
                 raise InvalidSettings(f"{self.path} was changed by another program meanwhile.")
-            if text:
+            if text is not None:
                 replace_file(self._target, text, self._mode)
             else:
                 self._target.unlink(missing_ok=True)
@@ -140,7 +137,7 @@ class CommentedFile(SettingsFile):
             self._has_comments = True
             return found
 
-    def changed(self, settings: dict[str, Any] | None) -> str:
+    def changed(self, settings: dict[str, Any]) -> str | None:
         """Return the text of the file with other settings; refused if that would lose comments."""
         if self._has_comments and settings != self.settings:
             raise InvalidSettings(f"{self.path} has comments.", hint=BY_HAND)

@@ -158,6 +158,41 @@ def test_taking_hooks_out_leaves_the_settings_as_they_were(target: Target) -> No
     assert not uninstall(target).is_changed
 
 
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,\n   "b": [1,2]}',
+        '{"a": 1e5, "b": "\\u00e4", "c": 12345678901234567890123}',
+        '{\r\n  "a": 1\r\n}\r\n',
+        '{"hooks": {"Stop": [], "PreToolUse": []}}',
+        "{}",
+        "",
+    ],
+)
+def test_a_file_in_a_form_of_its_own_comes_back_byte_by_byte(
+    tmp_path: Path, agent: str, text: str
+) -> None:
+    target = made(tmp_path, "project", agent)
+    write(target, text)
+    before = target.file.read_bytes()
+    install(target, COMMAND)
+    install(target, ["/new/mulligan"])
+    assert target.file.read_bytes() != before
+    uninstall(target)
+    assert target.file.read_bytes() == before
+
+
+def test_what_a_person_changed_after_the_installation_stays(target: Target) -> None:
+    write(target, '{"a":1}')
+    install(target, COMMAND)
+    settings = json.loads(target.file.read_text())
+    target.file.write_text(json.dumps({**settings, "a": 2}))
+    install(target, ["/new/mulligan"])
+    uninstall(target)
+    assert json.loads(target.file.read_text()) == {"a": 2}
+
+
 def test_hooks_alone_leave_no_empty_table(target: Target) -> None:
     write(target, '{"a": 1}')
     install(target, COMMAND)
@@ -232,6 +267,8 @@ def test_switches_of_others_stay_and_ours_go(tmp_path: Path, before: dict[str, A
     write(target, json.dumps(before))
     install(target, COMMAND)
     install(target, ["/new/mulligan"])
+    # A person has saved the file: it is no longer what was written, and is merged with.
+    target.file.write_text(target.file.read_text() + "\n")
     uninstall(target)
     left = json.loads(target.file.read_text())
     if before == {"tools": {"enableHooks": False}}:
