@@ -51,8 +51,11 @@ def test_without_a_store_and_hooks_it_says_what_to_do(project: Path, cli: Cli) -
     done = cli("doctor")
     assert done.code == 105
     assert "✗ There is no store" in done.out
-    assert "✗ No hooks of claude are installed here." in done.out
-    assert "`mulligan install claude` installs them." in done.out
+    assert "✗ No hooks of a coding agent are installed here." in done.out
+    assert "`mulligan install claude|codex|gemini|opencode` installs them." in done.out
+    named = cli("doctor", "gemini")
+    assert "✗ No hooks of gemini are installed here." in named.out
+    assert "`mulligan install gemini` installs them." in named.out
 
 
 def test_hooks_of_a_user_need_no_store_yet(project: Path, cli: Cli) -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 SLOW_SECONDS = 2.0
 """From here on, a hook is slow: the agent waits for it after every batch of tool calls."""
 
+INSTALL = f"`mulligan install {'|'.join(AGENTS)}`"
+
 LIMIT_SECONDS = 60.0
 CLIENT = {"name": "mulligan doctor", "version": "1"}
 LEAST_FREE = 64 << 10
@@ -64,9 +66,11 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def examine(
-    agent: str, place: Path, variables: Mapping[str, str], open_store: OpenStore
+    agent: str | None, place: Path, variables: Mapping[str, str], open_store: OpenStore
 ) -> Iterator[Check]:
     """Check the hooks of an agent in a directory, and its store; yields what was found.
+
+    None is any agent, where none has hooks.
 
     A hook is really run, as the agent would run it, in a session of its own, which is deleted
     afterwards.
@@ -77,22 +81,35 @@ def examine(
     except (MulliganError, OSError) as error:
         problem = error
     project = found.directory if found else place
-    installed = _Installed(agent, project, variables)
+    installed = None if agent is None else _Installed(agent, project, variables)
     if problem is not None:
-        is_new = installed.is_any and new_worktree(place, state) is not None
-        yield _no_store(problem, makes_one=installed.makes_stores or is_new)
-    yield from installed.checks()
+        makes_one = installed is not None and installed.make_store(place, state)
+        yield _no_store(problem, makes_one=makes_one)
+    if installed is None:
+        said_of = "No hooks of a coding agent are installed here."
+        yield Check("hooks", False, said_of, f"{INSTALL} installs them.")
+    else:
+        yield from installed.checks()
     if found is not None and (owner := _other_owner(found.store)):
         yield owner
     elif found is not None:
         store = _store(found, open_store)
         yield store
-        if store.ok and installed.command:
-            yield from _fire(agent, found, installed.command, variables, open_store)
-        if store.ok and installed.command and installed.calls_server and installed.server:
-            call = _ServerCall(agent, found, installed.server, variables)
-            yield from call.checks(installed.command, open_store)
+        if store.ok and installed is not None:
+            yield from _run(installed, found, variables, open_store)
     yield _log(state, project)
+
+
+def _run(
+    installed: _Installed, found: Found, variables: Mapping[str, str], open_store: OpenStore
+) -> Iterator[Check]:
+    """Run a hook as the agent does, and through the MCP server where hooks call that."""
+    if not installed.command:
+        return
+    yield from _fire(installed.agent, found, installed.command, variables, open_store)
+    if installed.calls_server and installed.server:
+        call = _ServerCall(installed.agent, found, installed.server, variables)
+        yield from call.checks(installed.command, open_store)
 
 
 def installed_agents(place: Path, variables: Mapping[str, str]) -> list[str]:
@@ -113,14 +130,14 @@ def _no_store(problem: Exception, *, makes_one: bool) -> Check:
     if makes_one:
         said_of = "There is no store here yet; the agent's first session makes it."
         return Check("store", True, said_of)
-    return Check("store", False, said(problem), "`mulligan install` makes one.")
+    return Check("store", False, said(problem), f"{INSTALL} makes one.")
 
 
 class _Installed:
     """The hooks of an agent in all settings files that it reads."""
 
     def __init__(self, agent: str, project: Path, variables: Mapping[str, str]) -> None:
-        self._agent = agent
+        self.agent = agent
         module = settings_module(agent)
         self.server = mcp_server(agent, project, variables)
         self._events: dict[str, list[str]] = {}
@@ -156,20 +173,24 @@ class _Installed:
         found = (words for words in self._events.values() if words)
         return next((words for words in found if os.access(words[0], os.X_OK)), None)
 
-    @property
-    def makes_stores(self) -> bool:
-        """Whether the hooks are those of a user: they make a store for a project without one."""
-        return any(CREATE in words for words in self._events.values())
+    def make_store(self, place: Path, state: Path) -> bool:
+        """Whether they make a store for a directory without one.
+
+        Those of a user do, and those of a project in its other worktrees.
+        """
+        if any(CREATE in words for words in self._events.values()):
+            return True
+        return self.is_any and new_worktree(place, state) is not None
 
     def checks(self) -> Iterator[Check]:
         """Yield what is wrong with the hooks, or that they are installed."""
         yield from self._problems
-        again = f"`mulligan install {self._agent}` installs them."
-        missing = [event for event in EVENTS[self._agent] if event not in self._events]
+        again = f"`mulligan install {self.agent}` installs them."
+        missing = [event for event in EVENTS[self.agent] if event not in self._events]
         if not self._events and self._problems:
             return  # they may be in the file that cannot be read
         if not self._events:
-            yield Check("hooks", False, f"No hooks of {self._agent} are installed here.", again)
+            yield Check("hooks", False, f"No hooks of {self.agent} are installed here.", again)
         elif missing:
             said = f"Hooks are missing for {', '.join(missing)}."
             yield Check("hooks", False, said, again)
@@ -178,20 +199,20 @@ class _Installed:
             yield Check("hooks", False, f"Hooks run {name}, which cannot be run.", again)
         elif not all(self._events.values()):
             said = "Hooks of an earlier version only call the MCP server: without it, they record"
-            yield Check("hooks", False, f"{said} nothing.", f"`mulligan install {self._agent}`.")
+            yield Check("hooks", False, f"{said} nothing.", f"`mulligan install {self.agent}`.")
         elif self.calls_server and self.server is None:
             said = (
                 "Hooks call Mulligan's MCP server, which is not installed, or turned off, here: "
                 "they do their work without it, slower."
             )
             hint = (
-                f"`mulligan install {self._agent}` installs hooks that need none; `claude mcp add "
+                f"`mulligan install {self.agent}` installs hooks that need none; `claude mcp add "
                 "mulligan -- mulligan mcp` adds it."
             )
             yield Check("hooks", False, said, hint)
         elif not self._problems:
             way = ", through the MCP server" if self.calls_server else ""
-            yield Check("hooks", True, f"The hooks of {self._agent} are installed{way}.")
+            yield Check("hooks", True, f"The hooks of {self.agent} are installed{way}.")
 
 
 def _other_owner(store: Path) -> Check | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mulligan.coding.doctor import Check
 
 EXAMPLE = example("mulligan doctor", "mulligan doctor codex")
-DEFAULT_AGENT = "claude"
 OF_ALL_AGENTS = ("store", "log")
 """The checks that are the same for all agents of a project; each result is shown once."""
 
@@ -59,8 +58,8 @@ def _agent_checks(named: str | None) -> Iterator[Check]:
     from mulligan.coding.doctor import examine, installed_agents
 
     place, variables = Path.cwd(), dict(os.environ)
-    agents = [named] if named else installed_agents(place, variables) or [DEFAULT_AGENT]
-    for agent in agents:
+    agents: Sequence[str | None] = [named] if named else installed_agents(place, variables)
+    for agent in agents or [None]:
         yield from examine(agent, place, variables, lambda path: mulligan.open(path, False))
 
 
