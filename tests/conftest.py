@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 import mulligan
 from mulligan import Session, Store, opener, procfs
-from mulligan.journal.lmdb import environment
+from mulligan.journal.lmdb import open_environments
 from mulligan.testing.clock import FakeClock
 from tests.scale import SCALE, times
 
@@ -144,7 +144,7 @@ def closed_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for store in opened:
         store.close()
-    assert [shared for shared in environment._environments.values() if shared.active] == []
+    assert [shared for shared in open_environments._environments.values() if shared.active] == []
 
 
 @pytest.fixture

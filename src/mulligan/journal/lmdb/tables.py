@@ -14,17 +14,10 @@ import lmdb
 from mulligan.errors import ReadOnlyStore, StoreClosed
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal.lmdb.clean_close import DATA
-from mulligan.journal.lmdb.environment import (
-    Environment,
-    OpenTables,
-    acquire,
-    damaged,
-    drop,
-    identity,
-    release,
-)
+from mulligan.journal.lmdb.environment import Environment, OpenTables, damaged, identity
 from mulligan.journal.lmdb.errors import commit_failure, translated, translation
 from mulligan.journal.lmdb.examine import NO_FILE
+from mulligan.journal.lmdb.open_environments import acquire, drop, release
 from mulligan.journal.protocol import Presence
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ import pytest
 
 import mulligan
 from mulligan.errors import DamagedJournal, DamageError, MulliganError, StoreOpenedTwice
-from mulligan.journal.lmdb import environment
-from mulligan.journal.lmdb.environment import Environment, acquire, identity, release
+from mulligan.journal.lmdb import environment, open_environments
+from mulligan.journal.lmdb.environment import Environment, identity
+from mulligan.journal.lmdb.open_environments import acquire, release
 from mulligan.journal.lmdb.tables import LmdbTables
 from tests.children import Tell, run_child
 
@@ -191,10 +192,10 @@ def test_a_fork_of_another_thread_meanwhile_lets_no_transaction_in(
     monkeypatch.setattr(environment, "FORK_WAIT_SECONDS", 0.01)
 
     def fork() -> None:
-        environment._before_fork()
-        environment._after_fork()
+        open_environments._before_fork()
+        open_environments._after_fork()
 
-    environment._before_fork()
+    open_environments._before_fork()
     try:
         other = threading.Thread(target=fork)
         other.start()
@@ -202,7 +203,7 @@ def test_a_fork_of_another_thread_meanwhile_lets_no_transaction_in(
         assert shared._is_paused
         assert shared._lock.locked()
     finally:
-        environment._after_fork()
+        open_environments._after_fork()
     assert value(tables) == b"value"
 
 
