@@ -282,7 +282,7 @@ def open(
 ) -> Store:
     """Open the store of a directory, made inside it (``DIR/.mulligan``) if there is none.
 
-    The directory is made as well, but not its parents: a missing one is most likely a typo.
+    Missing directories are made on the way.
     If the directory has a pointer, or a store that ``mulligan init`` made knows the directory, that
     store is opened. A directory with another one's pointer is refused with ``UnsafeWorkspace``.
     Without ``create``, no store is made.

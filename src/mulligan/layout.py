@@ -264,7 +264,7 @@ def create(
     """
     try:
         _refuse_unknown_files(directory)
-        _make_parent(directory)
+        _make_parents(directory)
         for made in (directory, *(directory / part for part in PARTS)):
             made.mkdir(mode=0o700, exist_ok=True)
         # Before any content, so that git never lists files of the store.
@@ -282,22 +282,12 @@ def create(
     return read_format(directory)
 
 
-def _make_parent(directory: Path) -> None:
-    """Make the directory that holds a store; its own parent has to be there."""
-    made = directory.parent
-    if made.is_dir():
-        return
-    if missing := [parent for parent in made.parents if not parent.exists()]:
-        import shlex  # for this alone
-
-        # Most likely a typo: not even the others are made.
-        raise StoreNotFound(
-            f"There is no directory {missing[-1]}, and nothing was made.",
-            hint=f"Check the path, or make it first: `mkdir -p {shlex.quote(str(made))}`.",
-        )
-    made.mkdir(exist_ok=True)
-    # The name of the directory must be as durable as what the store acknowledges.
-    sync_directory(made.parent)
+def _make_parents(directory: Path) -> None:
+    """Make the missing directories around a store."""
+    for made in reversed([parent for parent in directory.parents if not parent.exists()]):
+        made.mkdir(exist_ok=True)
+        # The names on the way to a store must be as durable as what it acknowledges.
+        sync_directory(made.parent)
 
 
 def _refuse_unknown_files(directory: Path) -> None:
