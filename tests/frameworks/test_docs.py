@@ -1,4 +1,4 @@
-"""The examples of the page on frameworks run as they stand."""
+"""The examples of the guides to frameworks run as they stand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ import pytest
 
 from tests.frameworks.needed import needed
 
-PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
-EXAMPLES = re.findall(r"```python framework\n(.*?)```", PAGE.read_text(), re.S)
+EXAMPLES = [
+    pytest.param(code, id=f"{page.stem}-{number}")
+    for page in sorted((Path(__file__).parents[2] / "docs").glob("guide-*.md"))
+    for number, code in enumerate(
+        re.findall(r"```python framework\n(.*?)```", page.read_text(), re.S)
+    )
+]
 
 
-@pytest.mark.parametrize("code", EXAMPLES, ids=range(1, len(EXAMPLES) + 1))
+@pytest.mark.parametrize("code", EXAMPLES)
 def test_example(code: str, tmp_path: Path) -> None:
     for package in set(re.findall(r"^(?:from|import) (\w+)", code, re.M)) - {"mulligan"}:
         needed(package)

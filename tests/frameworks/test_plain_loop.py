@@ -1,4 +1,4 @@
-"""The loop of the page on frameworks is killed anywhere and started again unchanged."""
+"""The loop of the guide is killed anywhere and started again unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import mulligan
 from tests.frameworks.killed import Program
 
-PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide-loops.md"
 [LOOP] = re.findall(r"```python loop\n(.*?)```", PAGE.read_text(), re.S)
 
 STAND_IN = '''

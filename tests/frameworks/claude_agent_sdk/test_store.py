@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -205,6 +207,25 @@ def test_a_killed_program_goes_on_without_repeating_what_it_did(tmp_path: Path) 
     resumed = str(requests[-1]["messages"])
     assert resumed.count("Write one, wait, write two.") == 1
     assert CONTINUE in resumed
+
+
+def test_the_program_of_the_guide_runs(tmp_path: Path) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "guide-claude-agent-sdk.md"
+    [code] = re.findall(r"```python program\n(.*?)```", guide.read_text(), re.S)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "program.py").write_text(code)
+    with serving([[tool("Bash", command="echo fixed > out.txt", description="fix")]]) as (url, _):
+        done = subprocess.run(
+            [sys.executable, tmp_path / "program.py"],
+            cwd=tmp_path / "work",
+            env=environment(tmp_path, url),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "result='done'" in done.stdout
+    assert (tmp_path / "work" / "out.txt").read_text() == "fixed\n"
 
 
 def environment(home: Path, url: str) -> dict[str, str]:
