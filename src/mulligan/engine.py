@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from mulligan import codec
+from mulligan.decoding import ready
 from mulligan.errors import StateError, StoreClosed, StoreGone
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.journal.protocol import Journal, Presence, Txn, View
@@ -343,10 +344,10 @@ class Engine:
         return self._plain(codec.encode(value))
 
     def _environment(self, digest: Digest) -> Environment:
-        return msgspec.convert(self._plain(self.load(digest)), Environment)
+        return msgspec.convert(self._plain(self.load(digest)), ready(Environment))
 
     def _left_out(self, encoded: bytes) -> tuple[LeftOut, ...]:
-        return msgspec.convert(self._plain(encoded), tuple[LeftOut, ...])
+        return msgspec.convert(self._plain(encoded), ready(tuple[LeftOut, ...]))
 
     def close(self) -> None:
         """Release everything, after the writes of other threads have ended. Idempotent.

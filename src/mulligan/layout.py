@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mulligan.codec import FORMAT_VERSION
+from mulligan.decoding import ready
 from mulligan.errors import (
     DiskFull,
     InvalidConfig,
@@ -136,7 +137,7 @@ def without_format(directory: Path) -> NotAStore:
 def parse_format(data: bytes, directory: Path) -> Format:
     """Return the parsed FORMAT file, or raise ``NotAStore`` or ``UnknownFormat``."""
     try:
-        version = msgspec.json.decode(data.decode(), type=_Version).format
+        version = msgspec.json.decode(data.decode(), type=ready(_Version)).format
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise NotAStore(
             f"The FORMAT file of {directory} cannot be read: {error}.", hint=_DAMAGED_FORMAT
@@ -146,7 +147,7 @@ def parse_format(data: bytes, directory: Path) -> Format:
             f"The store at {directory} has format {version}; this version knows {FORMAT_VERSION}."
         )
     try:
-        found = msgspec.json.decode(data, type=Format)
+        found = msgspec.json.decode(data, type=ready(Format))
     except msgspec.DecodeError as error:
         raise UnknownFormat(
             f"The FORMAT file of {directory} has unknown content: {error}."
@@ -202,7 +203,7 @@ def is_damaged_format(directory: Path, identity: str) -> bool:
 
 def _is_later(data: bytes) -> bool:
     try:
-        return msgspec.json.decode(data, type=_Version).format > FORMAT_VERSION
+        return msgspec.json.decode(data, type=ready(_Version)).format > FORMAT_VERSION
     except msgspec.DecodeError:
         return False
 

@@ -14,7 +14,7 @@ import mulligan
 SOURCE = Path(mulligan.__file__).parent
 
 LAYERS = [
-    {"errors"},
+    {"errors", "decoding"},
     {"failpoints", "clock", "model", "procfs", "redact", "config", "attempts"},
     {"codec"},
     {"layout", "journal", "objects", "pins", "storage_limit"},
@@ -298,6 +298,50 @@ def test_imports_within_a_part_point_down(name: str) -> None:
             inner = imported.removeprefix(f"mulligan.{name}.").split(".")[0]
             if imported.startswith(f"mulligan.{name}.") and inner != own:
                 assert order[inner] < order[own], f"{file}:{line} imports {imported}"
+
+
+PLAIN = {
+    "Any",
+    "Ext",
+    "Literal",
+    "Raw",
+    "bytes",
+    "datetime",
+    "dict",
+    "int",
+    "list",
+    "msgspec",
+    "str",
+    "tuple",
+}
+"""Names in types that msgspec keeps nothing of."""
+
+
+def _decoded_into(call: ast.Call) -> ast.expr | None:
+    """Return the type that a call of msgspec decodes into; None for another call."""
+    name = ast.unparse(call.func)
+    if name == "msgspec.convert":
+        return call.args[1]
+    if name.startswith("msgspec.") and name.endswith("Decoder"):
+        return call.args[0] if call.args else None
+    if name.startswith("msgspec.") and name.endswith(".decode"):
+        return next((each.value for each in call.keywords if each.arg == "type"), None)
+    return None
+
+
+def test_types_are_ready_before_any_thread_decodes_into_them() -> None:
+    """Two threads that let msgspec look at a type at the same time crash the process."""
+    names = {"_Entries", "type_", "RequestHeader", "HeldBy"} | PLAIN
+    unready = [
+        f"{file}:{node.lineno} {ast.unparse(into)}"
+        for file in MODULES
+        if part_of_file(file) != "testing"
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call) and (into := _decoded_into(node))
+        if not ast.unparse(into).startswith("ready(")
+        if {each.id for each in ast.walk(into) if isinstance(each, ast.Name)} - names
+    ]
+    assert unready == []
 
 
 COMMANDS = "mulligan.cli.commands"

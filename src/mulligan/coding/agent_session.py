@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mulligan.coding.transcripts.transcript import Progress
+from mulligan.decoding import ready
 
 if TYPE_CHECKING:
     from mulligan.session import Session
@@ -85,7 +86,7 @@ class AgentSession(msgspec.Struct, frozen=True):
 def read_agent_session(value: Any) -> AgentSession | None:
     """Return what a session's state holds at ``agent_session``; None if it is nothing of ours."""
     try:
-        return msgspec.convert(value, AgentSession)
+        return msgspec.convert(value, ready(AgentSession))
     except msgspec.ValidationError:
         return None
 

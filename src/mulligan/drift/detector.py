@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.drift.observation import (
     ACTION,
     CYCLE,
@@ -253,6 +254,6 @@ def load(settings: DriftSettings, data: bytes | None) -> Detector:
     if data is None:
         return Detector(settings)
     try:
-        return Detector(settings, msgspec.msgpack.decode(data, type=DetectorState))
+        return Detector(settings, msgspec.msgpack.decode(data, type=ready(DetectorState)))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Detector(settings)

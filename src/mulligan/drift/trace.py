@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.drift.observation import ACTION, MESSAGE, Observation, cut
 from mulligan.errors import InvalidTrace
 
@@ -60,7 +61,7 @@ def observed(step: TraceStep) -> Observation:
 
 def read_traces(file: Path) -> Iterator[Trace]:
     """Yield the runs of a file, which may be compressed by gzip; raises ``InvalidTrace``."""
-    decoder = msgspec.json.Decoder(Trace)
+    decoder = msgspec.json.Decoder(ready(Trace))
     try:
         for number, line in enumerate(_lines(file), 1):
             if not line.strip():

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.errors import DamagedObject
 from mulligan.journal.chain import record_body
 from mulligan.journal.protocol import View
@@ -57,7 +58,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.encode
-_decode = msgspec.msgpack.Decoder(EventCopy).decode
+_decode = msgspec.msgpack.Decoder(ready(EventCopy)).decode
 
 
 def events_to_copy(view: View, number: int) -> EventCopy | None:

@@ -15,6 +15,7 @@ import msgspec
 from blake3 import blake3
 
 from mulligan import codec
+from mulligan.decoding import ready
 from mulligan.errors import DamagedJournal
 from mulligan.model import (
     DIGEST_SIZE,
@@ -172,7 +173,7 @@ def decode_location(value: bytes) -> Location:
 
 def decode(value: bytes, type_: type[T], table: str) -> T:
     try:
-        return msgspec.msgpack.decode(value, type=type_)
+        return msgspec.msgpack.decode(value, type=ready(type_))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged_record(table) from error
 

@@ -6,18 +6,20 @@ from typing import TypeVar
 
 import msgspec
 
+from mulligan.decoding import ready
+
 T = TypeVar("T")
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
     """Return the content of a file as a struct; raises ``ValueError`` or ``RecursionError``."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=ready(kind))
     except (msgspec.DecodeError, UnicodeDecodeError):
         # A path that is not UTF-8 is written with lone surrogates, which msgspec refuses.
         import json  # slow to import, and seldom needed
 
-        return msgspec.convert(json.loads(data), kind)
+        return msgspec.convert(json.loads(data), ready(kind))
 
 
 def encoded(value: object) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.views.encoding import jsonable
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -13,7 +14,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 def shaped(view: Any, shape: type[S]) -> S:
     """Return the fields of a view that a shape has; a missing one raises ``ValidationError``."""
-    return msgspec.convert(jsonable(view), shape)
+    return msgspec.convert(jsonable(view), ready(shape))
 
 
 class PointOutput(msgspec.Struct, frozen=True):

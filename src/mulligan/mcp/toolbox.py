@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.errors import InvalidArguments
 from mulligan.mcp import inputs, outputs
 from mulligan.mcp.schemas import schema_of
@@ -142,7 +143,7 @@ def listing() -> list[dict[str, Any]]:
 def arguments_of(tool: Tool, given: Any) -> msgspec.Struct:
     """Return the checked arguments of a call, or raise ``InvalidArguments``."""
     try:
-        return msgspec.convert({} if given is None else given, tool.takes)
+        return msgspec.convert({} if given is None else given, ready(tool.takes))
     except msgspec.ValidationError as error:
         names = ", ".join(tool.takes.__struct_fields__)
         raise InvalidArguments(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.model import Checkpoint, Effect, Holder, Lease, Point, Task, ToolCall
 from mulligan.procfs import is_stopped
 from mulligan.session.components import AGENTS
@@ -308,7 +309,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 def gave_up(session: Session) -> GaveUp | None:
     """Return why recovery gave up; None if it did not, or the session was resumed since."""
     found = session.internal.control(GAVE_UP)
-    return None if found is None else msgspec.convert(found, GaveUp)
+    return None if found is None else msgspec.convert(found, ready(GaveUp))
 
 
 def stopped_supervisor(session: Session) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.document import Document
 from mulligan.document.values import freeze
 from mulligan.errors import CheckpointPruned, PathNotFound, PointFolded, UnknownPoint
@@ -146,7 +147,7 @@ def plan_next(
 
 def attempts(session: Session) -> list[Attempt]:
     """Return the attempts to recover a session, oldest first."""
-    return msgspec.convert(session.internal.control(RECOVERIES, []), list[Attempt])
+    return msgspec.convert(session.internal.control(RECOVERIES, []), ready(list[Attempt]))
 
 
 def tried(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> list[Attempt]:

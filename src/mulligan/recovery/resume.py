@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from mulligan.attempts import remembered
+from mulligan.decoding import ready
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import CONTROL, STATE, Change, event_change
 from mulligan.document.values import freeze, parse_path
@@ -437,7 +438,7 @@ def _alive(plan: ResumePlan) -> set[str]:
 def _known(document: Document) -> list[Attempt]:
     found = document.find((*CONTROL, RECOVERIES))
     plain = [] if found is MISSING else document.plain(found)
-    return msgspec.convert(plain, list[Attempt])
+    return msgspec.convert(plain, ready(list[Attempt]))
 
 
 def _recoveries(known: Iterable[Attempt]) -> Changes:

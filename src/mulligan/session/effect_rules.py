@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from mulligan.config.tables import Duration, TableReader, described
+from mulligan.decoding import ready
 from mulligan.errors import InvalidEffect
 from mulligan.model import Approval, EffectKind, EffectRule, Repeat, Stakes
 
@@ -78,7 +79,7 @@ def make_rule(name: Any = "*", **given: Any) -> EffectRule:
     if given.get("identity") is not None:
         given["identity"] = tuple(given["identity"])
     try:
-        return msgspec.convert({"name": name, **given}, EffectRule)
+        return msgspec.convert({"name": name, **given}, ready(EffectRule))
     except msgspec.ValidationError as error:
         raise InvalidEffect(f"This is no rule for effects: {error}.") from error
 

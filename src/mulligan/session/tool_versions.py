@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.decoding import ready
+
 GIT_TIMEOUT_SECONDS = 5.0
 """Time limit for git to report its version; after that, a checkpoint is taken without it."""
 
@@ -129,7 +131,7 @@ def _read(cache: Path | None) -> _Cached | None:
     if cache is None:
         return None
     try:
-        return msgspec.json.decode(cache.read_bytes(), type=_Cached)
+        return msgspec.json.decode(cache.read_bytes(), type=ready(_Cached))
     except (OSError, ValueError):  # msgspec's errors are of the second kind
         return None
 

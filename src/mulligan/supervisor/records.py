@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import CONTROL, STATE, Change, event_change
 from mulligan.document.values import freeze
@@ -256,7 +257,7 @@ class Records:
     def request(self) -> SupervisorRequest | None:
         """Return the pending request to the agents, if there is one."""
         found = self._session.internal.control("request")
-        return msgspec.convert(found, SupervisorRequest) if found else None
+        return msgspec.convert(found, ready(SupervisorRequest)) if found else None
 
     def request_id(self) -> str | None:
         """Return the id of the pending request."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from mulligan import procfs
+from mulligan.decoding import ready
 from mulligan.document.document import Document
 from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.values import freeze
@@ -141,7 +142,7 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
         control: dict[str, Any] = session.internal.control("", {})
         barrier, status = control.get("barrier") or {}, control.get("status")
         if barrier.get("id") == id and not (until_over and status == RUNNING):
-            return msgspec.convert({**barrier, "status": status}, Answer)
+            return msgspec.convert({**barrier, "status": status}, ready(Answer))
         if status != RUNNING:
             break
         # Each round: a supervisor that dies while it is asked never answers.

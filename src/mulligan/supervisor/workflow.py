@@ -14,6 +14,7 @@ import msgspec
 
 from mulligan.config.tables import Count, Duration, Place, TableReader, Text, described
 from mulligan.config.text import read_text
+from mulligan.decoding import ready
 from mulligan.drift.settings import TABLE as DRIFT
 from mulligan.drift.settings import DriftSettings
 from mulligan.errors import InvalidName, InvalidWorkflow
@@ -130,7 +131,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 def from_plain(plain: Any) -> Workflow:
     """Return the workflow that ``to_plain`` put into the state; raises ``InvalidWorkflow``."""
     try:
-        workflow = msgspec.convert(_with_policy(_with_new_keys(plain)), Workflow)
+        workflow = msgspec.convert(_with_policy(_with_new_keys(plain)), ready(Workflow))
     except msgspec.ValidationError as error:
         raise InvalidWorkflow(f"The workflow in the state cannot be used: {error}.") from error
     for name, agent in workflow.agents.items():

@@ -9,6 +9,7 @@ import msgspec
 
 from mulligan import codec
 from mulligan.codec import Ref
+from mulligan.decoding import ready
 from mulligan.document.fold import CHECKPOINT, Change
 from mulligan.document.values import freeze
 from mulligan.errors import DamagedJournal, MissingObject
@@ -99,8 +100,8 @@ def read_coverage(engine: Engine, value: Any) -> Coverage | None:
     """
     # A short list is part of the event; a long one is an object that many checkpoints share.
     if not isinstance(value, dict) or isinstance(value["left_out"], list):
-        return None if value is None else msgspec.convert(engine.plain(value), Coverage)
-    counts = msgspec.convert(engine.plain({**value, "left_out": []}), Coverage)
+        return None if value is None else msgspec.convert(engine.plain(value), ready(Coverage))
+    counts = msgspec.convert(engine.plain({**value, "left_out": []}), ready(Coverage))
     try:
         shared = engine.left_out(codec.encode(value["left_out"]))
     except MissingObject:

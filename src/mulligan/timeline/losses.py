@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.document import MISSING, Document, LoadBytes
 from mulligan.document.fold import CONTROL, LOST, Change, event_change
 from mulligan.document.history import document_at
@@ -97,7 +98,7 @@ def read_losses(document: Document) -> dict[int, Loss]:
     plain: dict[str, Any] = {} if found is MISSING else document.plain(found)
     # Keys are text, in the order of text: #11 comes before #5 there.
     found_at = sorted((int(seq), loss) for seq, loss in plain.items())
-    return {seq: msgspec.convert(loss, Loss) for seq, loss in found_at}
+    return {seq: msgspec.convert(loss, ready(Loss)) for seq, loss in found_at}
 
 
 def read_lost_objects(document: Document) -> set[Digest]:

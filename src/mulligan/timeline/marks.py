@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import MARKS, Change, event_change
 from mulligan.document.values import freeze
@@ -49,7 +50,7 @@ def read_marks(document: Document) -> dict[str, Mark]:
     """Return the marks in a document by checkpoint id."""
     found = document.find(MARKS)
     plain: dict[str, Any] = {} if found is MISSING else document.plain(found)
-    return {checkpoint: msgspec.convert(mark, Mark) for checkpoint, mark in plain.items()}
+    return {checkpoint: msgspec.convert(mark, ready(Mark)) for checkpoint, mark in plain.items()}
 
 
 def marked_before(

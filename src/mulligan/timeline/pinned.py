@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.values import freeze
@@ -44,4 +45,6 @@ def read_pinned(document: Document) -> dict[str, PinnedBy]:
     """Return the pinned checkpoints in a document, by their ids."""
     found = document.find(PINNED)
     plain: dict[str, Any] = {} if found is MISSING else document.plain(found)
-    return {checkpoint: msgspec.convert(pinned, PinnedBy) for checkpoint, pinned in plain.items()}
+    return {
+        checkpoint: msgspec.convert(pinned, ready(PinnedBy)) for checkpoint, pinned in plain.items()
+    }

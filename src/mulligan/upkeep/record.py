@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.engine import Engine
 from mulligan.failpoints import Failpoint
 from mulligan.layout import FORMAT
@@ -38,7 +39,7 @@ def read_record(engine: Engine) -> UpkeepRecord | None:
     if engine.directory is None:
         return None
     try:
-        return msgspec.json.decode(_file(engine.directory).read_bytes(), type=UpkeepRecord)
+        return msgspec.json.decode(_file(engine.directory).read_bytes(), type=ready(UpkeepRecord))
     except (OSError, msgspec.DecodeError):
         return None  # a cache: without it, upkeep runs sooner
 

@@ -39,6 +39,7 @@ from mulligan.coding.transcripts.transcript_format import (
     encode,
     is_plain_id,
 )
+from mulligan.decoding import ready
 from mulligan.errors import CannotRewind
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import EffectPlan, Plan, Point, Restored
@@ -218,7 +219,7 @@ def undo_rewind(session: Session, rewound: Session) -> Restored | None:
 def rewound_from(session: Session) -> Rewound | None:
     """Return where a rewound session comes from; None for any other session."""
     try:
-        return msgspec.convert(session.state.get(REWOUND), Rewound)
+        return msgspec.convert(session.state.get(REWOUND), ready(Rewound))
     except msgspec.ValidationError:
         return None
 

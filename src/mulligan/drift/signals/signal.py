@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.drift.observation import KINDS, Kind, Observation
 from mulligan.drift.settings import DriftSettings
 
@@ -87,7 +88,7 @@ class Signal(msgspec.Struct):
     @classmethod
     def load(cls, plain: Any) -> Self:
         """Return the signal from what ``dump`` returned; raises ``msgspec.ValidationError``."""
-        return msgspec.convert(plain, cls, str_keys=False)
+        return msgspec.convert(plain, ready(cls), str_keys=False)
 
 
 def named(evidence: list[int], seq: int) -> list[int]:

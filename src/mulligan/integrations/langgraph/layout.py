@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.errors import InvalidName
 from mulligan.session.names import MAX_KEY, check_key, session_name
 
@@ -83,7 +84,7 @@ def decode_record(data: bytes) -> Record:
 
 
 _encode = msgspec.msgpack.encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+_decode = msgspec.msgpack.Decoder(ready(Record)).decode
 
 
 def session_of(thread: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, get_args
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.document import Document
 from mulligan.document.fold import Change
 from mulligan.document.values import freeze
@@ -456,7 +457,9 @@ class Effects:
             status = DENIED
         known = {key: record[key] for key in _FIELDS & record.keys()}
         acting = None if known.get("acting") is None else str(known["acting"]).split("#")[0]
-        return msgspec.convert({**known, "id": id, "status": status, "acting": acting}, Effect)
+        return msgspec.convert(
+            {**known, "id": id, "status": status, "acting": acting}, ready(Effect)
+        )
 
 
 def known_effect(document: Document, id: str) -> tuple[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE, event_change
@@ -392,7 +393,7 @@ def _is_task(record: Any) -> bool:
 
 def _task(document: Document, id: str, record: Record) -> Task:
     plain = document.plain(record)
-    return msgspec.convert({"id": id, **{k: plain[k] for k in _FIELDS & plain.keys()}}, Task)
+    return msgspec.convert({"id": id, **{k: plain[k] for k in _FIELDS & plain.keys()}}, ready(Task))
 
 
 def _wanted(item: str | Mapping[str, Any]) -> tuple[str, Record]:

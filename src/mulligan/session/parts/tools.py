@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE, event_change
@@ -338,7 +339,7 @@ class Tools:
         try:
             with self._effects().make(effect, {"command": words}, key=key) as act:
                 if act.settled:
-                    return msgspec.convert(act.result, ToolCall)
+                    return msgspec.convert(act.result, ready(ToolCall))
                 call = self._run(words, show, directory, stopper)
                 act.result = msgspec.to_builtins(call)
                 if call.status == FAILED:
@@ -445,7 +446,7 @@ class Tools:
         known = {key: record[key] for key in _FIELDS & record.keys()}
         known |= {"acting": None if acting is None else str(acting).split("#")[0]}
         try:
-            return msgspec.convert({**known, "id": id, "status": status}, ToolCall)
+            return msgspec.convert({**known, "id": id, "status": status}, ready(ToolCall))
         except msgspec.ValidationError:
             # A program of an earlier version may have written anything there.
             name = record.get("name", record.get("tool"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import CONTROL, REFRESHED, Change, event_change
 from mulligan.document.values import freeze
@@ -230,7 +231,8 @@ def read_record(session: Session, agent: str) -> DriftRecord:
     """Return what is kept of the watch over an agent; an empty record if nothing is."""
     found = session.internal.control((DRIFT, agent))
     try:
-        return msgspec.convert(found, DriftRecord) if isinstance(found, dict) else DriftRecord()
+        known = isinstance(found, dict)
+        return msgspec.convert(found, ready(DriftRecord)) if known else DriftRecord()
     except msgspec.ValidationError:  # of a later version
         return DriftRecord()
 
@@ -285,6 +287,6 @@ def _reader(data: bytes | None, agent: str) -> JournalReader:
     if data is None:
         return JournalReader(agent)
     try:
-        return msgspec.msgpack.decode(data, type=JournalReader)
+        return msgspec.msgpack.decode(data, type=ready(JournalReader))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return JournalReader(agent)

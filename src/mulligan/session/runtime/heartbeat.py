@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.decoding import ready
+
 HEARTBEAT_SECONDS = 1.0
 """Seconds between two heartbeats."""
 
@@ -102,8 +104,7 @@ def read_step(file: Path) -> tuple[int, AgentStep]:
     except OSError:
         return 0, AgentStep()
     try:
-        return status.st_mtime_ns, msgspec.json.decode(
-            data, type=AgentStep
-        ) if data else AgentStep()
+        step = msgspec.json.decode(data, type=ready(AgentStep)) if data else AgentStep()
+        return status.st_mtime_ns, step
     except ValueError:  # not JSON, not a step, or not UTF-8: a heartbeat without a step
         return status.st_mtime_ns, AgentStep()

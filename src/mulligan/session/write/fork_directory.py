@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, ReadOnlyStore
 from mulligan.failpoints import Failpoint
@@ -74,7 +75,7 @@ def _end(engine: Engine, file: Path) -> None:
     try:
         # A note is written and synced before anything is made: one that is cut short stands for
         # nothing.
-        note = msgspec.json.decode(file.read_bytes(), type=ForkNote)
+        note = msgspec.json.decode(file.read_bytes(), type=ready(ForkNote))
     except msgspec.DecodeError:
         note = None  # its process died before it made anything
     if note is not None:

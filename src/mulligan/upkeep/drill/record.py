@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.fold import Change, event_change
 from mulligan.document.values import freeze
 from mulligan.model import Problem
@@ -96,4 +97,4 @@ def drill_change(result: DrillResult) -> Change:
 def last_drill(session: Session) -> DrillResult | None:
     """Return the last drill of a session; None if there was none."""
     found = session.internal.control(DRILL)
-    return None if found is None else msgspec.convert(found, DrillResult)
+    return None if found is None else msgspec.convert(found, ready(DrillResult))

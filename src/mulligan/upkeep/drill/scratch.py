@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull, UnsafeWorkspace
 from mulligan.failpoints import Failpoint
@@ -132,7 +133,7 @@ def _noted(engine: Engine, token: str, scratch: ScratchDirectory) -> Iterator[No
 def _remove_noted(file: Path) -> None:
     """Remove the directory that a note names, then the note."""
     try:
-        note = msgspec.json.decode(file.read_bytes(), type=_Note)
+        note = msgspec.json.decode(file.read_bytes(), type=ready(_Note))
     except msgspec.DecodeError:
         note = None  # its process died before it made anything
     if note is not None:

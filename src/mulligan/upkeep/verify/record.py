@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from mulligan.decoding import ready
 from mulligan.document.fold import Change, event_change
 from mulligan.document.values import freeze
 from mulligan.model import Problem, Report
@@ -83,7 +84,7 @@ def _change(result: VerifyResult) -> Change:
 def last_verify(session: Session) -> VerifyResult | None:
     """Return the last check that a session recorded; None if there was none."""
     found = session.internal.control(VERIFY)
-    return None if found is None else msgspec.convert(found, VerifyResult)
+    return None if found is None else msgspec.convert(found, ready(VerifyResult))
 
 
 def newest_verify(store: Store, known: Iterable[Session] = ()) -> VerifyResult | None:

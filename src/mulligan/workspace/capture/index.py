@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from mulligan import codec
 from mulligan.codec import MapBranch, Ref
+from mulligan.decoding import ready
 from mulligan.document.document import LoadBytes
 from mulligan.document.nodes import references
 from mulligan.model import Digest, LeftOut
@@ -261,7 +262,7 @@ def load_index(file: Path, root: Path) -> Index | None:
     boot = _boot()
     try:
         body = _checked(file)
-        saved = None if body is None else msgspec.msgpack.decode(body, type=_Saved)
+        saved = None if body is None else msgspec.msgpack.decode(body, type=ready(_Saved))
     except (OSError, ValueError):  # msgspec raises subclasses of ValueError
         return None
     # After a reboot the times prove nothing: a power cut may have lost bytes written before it.
