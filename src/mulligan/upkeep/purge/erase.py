@@ -16,7 +16,7 @@ from mulligan.layout import DAMAGED
 from mulligan.model import Location
 from mulligan.objects.protocol import StoredGroup
 from mulligan.upkeep.drill.scratch import remove_leftovers
-from mulligan.upkeep.slices import Stop, never
+from mulligan.upkeep.slices import Stop, Stopped, never
 from mulligan.upkeep.space.free import free, vacate
 from mulligan.upkeep.space.gc import collect
 
@@ -45,6 +45,8 @@ def erase(engine: Engine, patience: float, stop: Stop = never) -> list[str]:
         vacate(engine, list(_frames_with_buried(engine)), stop)
     except DiskFull as error:
         left.append(f"objects beside purged ones: {error}")
+    except Stopped:
+        return [STOPPED]
     engine.failpoint(Failpoint.PURGE_VACATED)
     freed = free(engine, stop, rewrite=False, erase=True, patience=patience)
     if freed.stopped:

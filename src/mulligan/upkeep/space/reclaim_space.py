@@ -10,7 +10,7 @@ from mulligan.engine import Engine
 from mulligan.errors import DiskFull
 from mulligan.failpoints import Failpoint
 from mulligan.model import Deletions, Erasure
-from mulligan.upkeep.slices import Stop, never
+from mulligan.upkeep.slices import Stop, Stopped, never
 from mulligan.upkeep.space.deleted import frames_with_garbage, remove_deleted
 from mulligan.upkeep.space.free import Freed, free, vacate
 from mulligan.upkeep.space.gc import Collected, collect
@@ -67,8 +67,11 @@ def reclaim(
     for _ in range(MAX_ROUNDS):
         collected = _collected(engine, stop)
         moves = rewrite and collected is not None
-        if moves and erases is Erasure.ALL and not _vacated(engine, stop):
-            total = msgspec.structs.replace(total, skipped=(*total.skipped, NO_ROOM))
+        try:
+            if moves and erases is Erasure.ALL and not _vacated(engine, stop):
+                total = msgspec.structs.replace(total, skipped=(*total.skipped, NO_ROOM))
+        except Stopped:
+            return msgspec.structs.replace(total, stopped=True)
         freed = free(engine, stop, rewrite=moves, erase=erases is Erasure.ALL)
         total = _added(total, collected, freed)
         is_done = collected is not None and not collected.incomplete
@@ -112,7 +115,10 @@ def _note(engine: Engine, deletions: Deletions, left: Erasure) -> Erasure:
 
 
 def _vacated(engine: Engine, stop: Stop) -> bool:
-    """Move live objects away from deleted ones, so that these can be erased; False without room."""
+    """Move live objects away from deleted ones, so that these can be erased; False without room.
+
+    Raises ``Stopped``; the next run goes on.
+    """
     try:
         vacate(engine, list(frames_with_garbage(engine)), stop)
     except DiskFull:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from random import Random
 
@@ -18,7 +20,8 @@ from mulligan.objects import pack_space
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import Purged, PurgeTarget, finish_purges, plan_purge, run_drill, run_purge
-from mulligan.upkeep.purge.run import unfinished_purges
+from mulligan.upkeep.lock import upkeep_lock
+from mulligan.upkeep.purge.run import finish_if_unfinished, unfinished_purges
 from mulligan.upkeep.space.fold import fold_session
 from mulligan.upkeep.space.reclaim_space import reclaim
 from mulligan.workspace.capture.file_reader import SINGLE_CHUNK_BYTES
@@ -464,6 +467,22 @@ def test_operations_under_way_are_waited_for(store: Store, session: Session):
     assert "not finished" in store.verify().warnings[0].detail
     # What was replaced cannot be read any more, whatever is left in files.
     assert MARK in session.state.get("memory/x")
+    check_gone(store, finish_purges(store))
+
+
+def test_it_may_be_stopped_at_any_step(store: Store, session: Session):
+    """As upkeep in the background is when its time is over; it goes on the next time."""
+    session.state.set("memory/x", SECRET)
+    session.state.set("memory/large", [f"kept {number}" * 200 for number in range(50)])
+    session.state.set("outputs/large", f"{SECRET} " * 2_000)
+    engine, steps = engine_of(store), 0
+    with engine.pin():
+        purge(store, match=PATTERN, wait=0)
+    with upkeep_lock(engine, wait=False):
+        while unfinished_purges(engine):
+            finish_if_unfinished(engine, partial(next, chain(repeat(False, steps), repeat(True))))
+            steps += 1
+    assert steps > 1
     check_gone(store, finish_purges(store))
 
 

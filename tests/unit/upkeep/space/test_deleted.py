@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,25 @@ def test_bytes_of_a_deleted_session_are_gone_after_a_collection(
         after.restore("@latest")
         assert (work / "file").read_text() == "shared with others"
         assert store.session("before").state.get("memory/large") == "kept " * 2_000
+
+
+def test_a_collection_of_a_deleted_session_may_be_stopped_at_any_step(
+    store: Store, work: Path
+) -> None:
+    store.session("before").state.set("memory/large", "kept " * 2_000)
+    filled(store, work)
+    store.session("after", workspace=work).checkpoint()
+    store.delete("doomed")
+    engine, steps, is_done = engine_of(store), 0, False
+    with upkeep_lock(engine, wait=False):
+        while not is_done:
+            steps += 1
+            done = reclaim(engine, partial(next, chain(repeat(False, steps), repeat(True))))
+            assert done.skipped == ()
+            is_done = not done.stopped
+    assert steps > 1
+    assert left(store) == []
+    assert store.verify().problems == ()
 
 
 def test_a_fork_of_a_deleted_session_stays_whole(store: Store, work: Path) -> None:
