@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from mulligan.errors import DamagedObject, MissingObject
 from mulligan.model import Digest, Location
-from mulligan.objects.background import Helper
+from mulligan.objects.background import Helper, Job
 from mulligan.objects.frames import (
     FRAME_HEADER_SIZE,
     MAX_FRAME,
@@ -27,9 +26,6 @@ from mulligan.objects.frames import (
     pack_name,
 )
 from mulligan.objects.protocol import Entry
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 OPEN_FILES = 32
 """How many packs are kept open for reading."""
@@ -112,7 +108,7 @@ class PackReader:
         self._lock = Lock()
         self._following: dict[_Key, Location] = {}
         self._last: dict[_Key, int] = {}
-        self._coming: dict[_Key, Future[Frame]] = {}
+        self._coming: dict[_Key, Job[Frame]] = {}
         self._files: OrderedDict[int, ReadHandle] = OrderedDict()
         self._frames: OrderedDict[_Key, Frame] = OrderedDict()
         self._cached = 0

@@ -22,7 +22,7 @@ from mulligan.errors import (
 )
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.model import Digest, Location, ObjectKind
-from mulligan.objects.background import Helper
+from mulligan.objects.background import Helper, Job
 from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
 from mulligan.objects.pack_reader import PackReader, ReadHandle, open_pack
 from mulligan.objects.protocol import (
@@ -45,8 +45,6 @@ from mulligan.objects.protocol import (
 )
 
 if TYPE_CHECKING:  # imported where they are used: a process that only reads needs none of them
-    from concurrent.futures import Future
-
     from mulligan.objects.pack_writer import OwnPack, PackWriter
     from mulligan.objects.scan import Scanned
 
@@ -371,7 +369,7 @@ class _Sealed(NamedTuple):
 
     objects: _Objects
     size: int
-    frame: Future[bytes]
+    frame: Job[bytes]
 
 
 class PackBundle:
