@@ -97,7 +97,7 @@ def open_store(
         engine = Engine(journal, objects_, clock, failpoint=failpoint)
         environment = EnvironmentReader(Path.cwd(), variables, keep_env)
         return Store(engine, environment, home, None, state / STORES)
-    place = Path(arguments.directory(path, "The path of a store")).absolute()
+    place = Path(_directory(path)).absolute()
     found = find_in(place, state, write=create and not read_only)
     if found and found.pointer and not agree(found.store, found.pointer):
         raise copied(found.pointer, found.store)
@@ -197,6 +197,23 @@ def _project(directory: Path) -> Path:
     """Return the directory of a store's project, as recorded in the store."""
     place = project_of(directory)
     return Path(place.path) if place else directory.parent
+
+
+def _directory(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the path of a store's directory; what names a database elsewhere is refused."""
+    named = arguments.directory(path, "The path of a store")
+    scheme, separator, _ = os.fspath(named).partition("://")
+    problem = None
+    if separator:  # without the rest, which may have a password
+        problem = f"'{scheme}://…' is a URL"
+    elif scheme == ":memory:" and not Path(named).is_dir():
+        problem = f"there is none named {scheme!r}"
+    if problem is not None:
+        raise NotAStore(
+            f"A store is a directory, and {problem}.",
+            hint=f"Nothing was made. Name a directory, or {MEMORY!r} for a store in memory.",
+        )
+    return named
 
 
 def attach(variables: Mapping[str, str]) -> Session:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 import mulligan
-from mulligan.errors import InvalidName
+from mulligan.errors import InvalidName, NotAStore, UnsafeWorkspace
 from mulligan.journal import kv_view
 
 
@@ -44,6 +46,25 @@ def test_a_store_shows_its_directory_in_a_notebook(tmp_path: Path) -> None:
         assert repr(store) == f"<Store '{tmp_path}/.mulligan'>"
     with mulligan.open("memory:") as store:
         assert repr(store) == "<Store 'memory:'>"
+
+
+@pytest.mark.parametrize("path", ["postgresql://ann:secret@host/db", "sqlite:///a.db", ":memory:"])
+def test_the_name_of_a_database_is_not_made_a_directory(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs pass what they gave another saver before."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotAStore, match="A store is a directory") as raised:
+        mulligan.open(path)
+    assert "secret" not in str(raised.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_workspace_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    with mulligan.open("memory:") as store:
+        for missing in (tmp_path / "nowhere", Path(__file__) / "inside"):
+            with pytest.raises(UnsafeWorkspace, match=f"no directory {re.escape(str(missing))}"):
+                store.session("main", workspace=missing)
 
 
 UNCLOSED = """

@@ -547,7 +547,12 @@ def _holds_more(root: Path, store: Path) -> bool:
 
 def check_root(root: Path, store: Path | None, home: Path, *, force: bool) -> Path:
     """Return the real path of a workspace; refuse one that holds far more than a project."""
-    real = root.resolve(strict=True)
+    try:
+        real = root.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UnsafeWorkspace(
+            f"There is no directory {root}.", hint="Make it first, or name another one."
+        ) from None
     if not real.is_dir():
         raise UnsafeWorkspace(f"{root} is not a directory.", hint="Name a directory.")
     reason = None
