@@ -153,6 +153,18 @@ def test_a_program_that_reads_gets_what_is_typed(place: Path, window: TerminalWi
         assert store.session("main").checkpoints()
 
 
+def test_a_window_that_ignores_the_signals_of_job_control(
+    place: Path, window: TerminalWindow
+) -> None:
+    """As tmux opens one for a command."""
+    run = f"{MULLIGAN} run -- {program(place, READS)}"
+    window.type(f"(trap '' TTIN TTOU; exec {run})\n")
+    window.until("name? ")
+    window.type("ann\n")
+    window.until("hello ann")
+    assert window.status() == 0
+
+
 def test_a_full_screen_program_gets_every_key(place: Path, window: TerminalWindow) -> None:
     window.type(f"{MULLIGAN} run -- {program(place, FULL_SCREEN)}\n")
     window.until("raw ")

@@ -145,13 +145,18 @@ class HeldReports:
 
 
 def terminal_of(descriptor: int) -> Terminal | None:
-    """Return the terminal of a descriptor, if it controls this process."""
+    """Return the terminal of a descriptor, if it controls this process; from the main thread."""
     try:
         if not os.isatty(descriptor) or _foreground(descriptor) is None:
             return None
-        return Terminal(descriptor)
+        found = Terminal(descriptor)
     except (OSError, termios.error):
         return None
+    for number in WANTS_TERMINAL:
+        # tmux starts a window's program with these ignored. An agent would inherit that: reading
+        # would then fail instead of stopping it.
+        signal.signal(number, signal.SIG_DFL)
+    return found
 
 
 def _foreground(descriptor: int) -> int | None:
