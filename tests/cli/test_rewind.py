@@ -245,6 +245,17 @@ def test_elsewhere_the_command_changes_the_directory(agent: Recorded, cli: Cli):
     assert found["command"].startswith(f"cd {agent.work} && claude --resume ")
 
 
+def test_in_a_project_that_was_moved_no_command_names_the_old_place(
+    agent: Recorded, cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    moved = agent.work.rename(place / "moved")
+    monkeypatch.chdir(moved)
+    said = cli("rewind", "--to", "2", "--yes").out
+    assert str(agent.work) not in said
+    assert "\n  claude --resume " in said.replace(f"CLAUDE_CONFIG_DIR={place / 'config'} ", "")
+    assert f"The other branch stays: `mulligan rewind {OLD} --to @latest --chat`" in said
+
+
 def test_the_branch_that_is_left_is_continued_where_it_was_started(agent: Recorded, cli: Cli):
     with mulligan.open(agent.work) as store:
         session = store.session(f"claude-{OLD}", create=False)

@@ -27,8 +27,10 @@ def continue_command(found: Conversation | None) -> str | None:
     if found is None or folder is None:
         return None
     agent = found.agent
-    if agent.transcript is not None and not os.path.exists(agent.transcript):
-        # Some agents delete conversations by themselves; the store has them.
+    is_gone = agent.transcript is not None and not os.path.exists(agent.transcript)
+    if is_gone or not found.started_in.is_dir():
+        # Some agents delete conversations by themselves, and do not find those of a project that
+        # was moved; the store has them.
         return f"mulligan rewind {shlex.quote(agent.id)} --to @latest --chat"
     # Not the directory that it was in last: the agent looks for its sessions by the first one.
     return typed_in(found.started_in, folder.resume_command(agent.id, None, is_new=False))

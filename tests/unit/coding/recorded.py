@@ -35,6 +35,14 @@ class Recorded:
         """Return where the transcript of a session is."""
         return self.folder.transcript(directory, NewSession(id, ""))
 
+    def start_in(self, directory: Path) -> None:
+        """Be an agent that was started in another directory than the project's."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.said.entries = [{**one, "cwd": str(directory)} for one in self.said.entries]
+        self.path = self.transcript(directory, self._known.id)
+        self.path.parent.mkdir(exist_ok=True)
+        self._known = msgspec.structs.replace(self._known, transcript=str(self.path), digest="")
+
     def write(self, name: str, text: str) -> None:
         (self.work / name).write_text(text)
 

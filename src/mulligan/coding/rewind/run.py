@@ -156,7 +156,7 @@ def plan_rewind(
         what=options.what,
         target=target,
         id=new_id(),
-        start=conversation.started_in,
+        start=_present(conversation.started_in, options.directory),
         fork=options.fork,
         effects=_effects_after(session, target.point),
         is_live=session.internal.is_held(agent.agent),
@@ -222,6 +222,14 @@ def rewound_from(session: Session) -> Rewound | None:
         return msgspec.convert(session.state.get(REWOUND), ready(Rewound))
     except msgspec.ValidationError:
         return None
+
+
+def _present(start: Path, directory: Path | None) -> Path:
+    """Return where the directory in which an agent was started is now, if the project was moved."""
+    if directory is None or start.is_dir():
+        return start
+    ends = (directory.joinpath(*start.parts[at:]) for at in range(1, len(start.parts)))
+    return next((end for end in ends if end.is_dir()), directory)
 
 
 def _effects_after(session: Session, point: Point) -> EffectPlan:

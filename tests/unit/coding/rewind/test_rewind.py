@@ -165,6 +165,22 @@ def test_a_fork_has_its_own_directory_and_transcript_folder(agent: Recorded, tmp
     assert known.cwd == str(copy)
 
 
+@pytest.mark.parametrize("below", ["", "packages/app"])
+def test_a_project_that_was_moved_continues_where_it_is_now(
+    agent: Recorded, tmp_path: Path, below: str
+):
+    moved = tmp_path / "elsewhere"
+    agent.start_in(agent.work / below)
+    agent.hook("Stop", "routine")
+    agent.session.close()
+    agent.work.rename(moved)
+    session = agent.store.session(agent.session.name, workspace=moved)
+    options = RewindOptions("chat", moved, agent.folder)
+    found = plan_rewind(Conversation(session), "2", options, lambda: NEW)
+    assert found.start == moved / below
+    assert found.transcript == agent.transcript(moved / below, NEW)
+
+
 def test_back_to_before_the_first_prompt_there_is_nothing_to_resume(agent: Recorded):
     done = go(agent, "1")
     assert files(agent.work) == {}
