@@ -99,7 +99,7 @@ class HookRunner:
             if not is_expected:
                 self.note(_about(agent, event), said(error))
             self._forget_gone(error)
-            return b"" if event is None or is_expected else _message(event, error)
+            return b"" if event is None or is_expected else _message(event, said(error))
 
     def _is_expected(self, event: HookEvent | None, error: Exception) -> bool:
         """Whether a directory gets no store, such as the home directory: the start says so."""
@@ -146,9 +146,11 @@ class HookRunner:
 
             # Before the checkpoint: a restore of it brings the hooks back, too.
             put_back(session, root, event.agent, self._variables)
-        record(session, event)
+        taken = record(session, event)
         self._has_ended_turn = event.kind is HookKind.TURN_END
         reply = _reply(session, event)
+        if taken is not None and taken.coverage is not None and taken.coverage.refused is not None:
+            reply = _message(event, f"{taken.coverage.refused}.")
         if event.kind is HookKind.SESSION_END:
             self._end(session)
         return reply
@@ -295,17 +297,17 @@ def _reply(session: Session, event: HookEvent) -> bytes:
 
 _MISSED = {
     HookKind.SESSION_START: "Mulligan cannot record this session",
-    HookKind.PROMPT: "Mulligan has no checkpoint of this prompt",
+    HookKind.PROMPT: "Mulligan has no checkpoint of the files before this prompt",
 }
 """What a person is told at events that fail: those at which they look."""
 
 
-def _message(event: HookEvent, error: BaseException) -> bytes:
+def _message(event: HookEvent, why: str) -> bytes:
     """Return what tells a person that an event was not recorded; empty for most events."""
     missed = _MISSED.get(event.kind)
     if event.agent != hook_input.CLAUDE or missed is None:
         return b""
-    text = " ".join(f"{missed}: {said(error)}".split())[:MAX_MESSAGE]
+    text = " ".join(f"{missed}: {why}".split())[:MAX_MESSAGE]
     told = whole_characters(f"{text} `mulligan doctor` says more.")
     return msgspec.json.encode({"systemMessage": told})
 

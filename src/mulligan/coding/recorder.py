@@ -43,7 +43,7 @@ from mulligan.document.document import MISSING
 from mulligan.errors import Conflict, UnknownEffect
 
 if TYPE_CHECKING:
-    from mulligan.model import AgentState
+    from mulligan.model import AgentState, Checkpoint
     from mulligan.session import Session
 
 PROMPT = "prompt"
@@ -87,14 +87,18 @@ _STATES: dict[HookKind, AgentState] = {
 """What the agent does after an event; a dead agent that was at work is found as interrupted."""
 
 
-def record(session: Session, event: HookEvent) -> None:
-    """Record an event in the agent's session; durable when this returns."""
+def record(session: Session, event: HookEvent) -> Checkpoint | None:
+    """Record an event in the agent's session; durable when this returns.
+
+    Returns the checkpoint that was taken for it, if any.
+    """
     if event.kind is HookKind.TOOL_CALLED:
         _begin(session, event)
     elif event.kind in (HookKind.TOOL_RETURNED, HookKind.TOOL_FAILED):
         _settle(session, [event.tool] if event.tool else [], create=True)
     else:
-        _catch_up(session, event)
+        return _catch_up(session, event)
+    return None
 
 
 def _begin(session: Session, event: HookEvent) -> None:
@@ -136,7 +140,7 @@ def _open_call(session: Session, use: ToolUse) -> str | None:
     return next((c.id for c in calls if c.status == "called" and c.args == use.input), None)
 
 
-def _catch_up(session: Session, event: HookEvent) -> None:
+def _catch_up(session: Session, event: HookEvent) -> Checkpoint | None:
     """Record all that the transcripts have by now, and what the event itself does."""
     for left in reversed(range(TRIES)):
         before = session.state.get(AGENT_SESSION, MISSING)
@@ -144,15 +148,16 @@ def _catch_up(session: Session, event: HookEvent) -> None:
         if not known.handled_ids.isdisjoint(event.ids):
             # Recorded by a process that did not live to say so, nor, maybe, to end the calls.
             _end_calls(session, event, [])
-            return
+            return None
         new = _News(known, event)
         try:
-            _write(session, event, before, new)
+            taken = _write(session, event, before, new)
             break
         except Conflict:
             if not left:
                 raise
     _end_calls(session, event, list(new.results()))
+    return taken
 
 
 def _end_calls(session: Session, event: HookEvent, told: list[ToolUse]) -> None:
@@ -259,8 +264,8 @@ class _News:
             yield from claude.tool_results(found.entries)
 
 
-def _write(session: Session, event: HookEvent, before: Any, new: _News) -> None:
-    """Write the new entries, the progress and the checkpoint in one transaction.
+def _write(session: Session, event: HookEvent, before: Any, new: _News) -> Checkpoint | None:
+    """Write the new entries, the progress and the checkpoint in one transaction; return that.
 
     Raises ``Conflict`` if another hook has recorded further progress meanwhile.
     """
@@ -286,6 +291,7 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> None:
                 data=_data(event, known),
                 if_files_changed=event.kind not in _ALWAYS,
             )
+    return batch.result
 
 
 def _handled(known: AgentSession, event: HookEvent) -> AgentSession:

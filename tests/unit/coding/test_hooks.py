@@ -37,9 +37,19 @@ def test_a_person_is_told_at_a_start_or_a_prompt_that_is_not_recorded(agent: Cod
     started = json.loads(agent.hook("SessionStart", source="startup"))["systemMessage"]
     asked = json.loads(agent.hook("UserPromptSubmit", prompt="hi"))["systemMessage"]
     assert started.startswith("Mulligan cannot record this session: There is no store")
-    assert asked.startswith("Mulligan has no checkpoint of this prompt: There is no store")
+    assert asked.startswith("Mulligan has no checkpoint of the files before this prompt: There is")
     assert asked.endswith(" `mulligan doctor` says more.")
     assert run_hook(agent.json("UserPromptSubmit", prompt="hi"), agent.variables, "codex") == b""
+
+
+def test_a_person_is_told_of_a_prompt_whose_checkpoint_has_no_files(agent: CodingAgent) -> None:
+    with_rules(agent, '[retention]\nquota = "1MB"\n')
+    (agent.project / "large").write_bytes(os.urandom(2_000_000))
+    said = json.loads(agent.hook("UserPromptSubmit", prompt="one"))["systemMessage"]
+    assert "no checkpoint of the files before this prompt: the store has reached its quota" in said
+    (agent.project / "large").unlink()
+    assert agent.hook("UserPromptSubmit", prompt="two") == b""
+    assert not agent.notes()
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a": 1}', b"\x00" * 1000])
