@@ -26,7 +26,7 @@ MAX_ID = 200
 
 
 PROMPT_EVENT = "prompt "
-"""How the id of an event begins that is made of a prompt."""
+"""How the id of an event begins that is made of a prompt, or of that of its turn."""
 
 
 class HookKind(StrEnum):
@@ -64,7 +64,7 @@ class HookEvent(msgspec.Struct, frozen=True):
     started (``startup``, ``resume``, ``clear``, ``compact``, ``fork``), why it ended, or what
     caused a compaction (``manual``, ``auto``). ``subagent`` is set for everything that a subagent
     does. ``id`` is that of the event, if its sender has given one; ``prompt_event`` is another one,
-    which a prompt has from every sender.
+    which a prompt or a compaction has from every sender.
     """
 
     agent: str
@@ -155,6 +155,8 @@ EVENTS: Mapping[str, Mapping[str, HookKind]] = {
 """The events of every known agent. An agent with other field names needs a reader of its own."""
 
 _DETAILS = ("source", "reason", "trigger", "error_type")
+_CHECKPOINTS = {HookKind.PROMPT, HookKind.BEFORE_COMPACTION}
+"""The events that always take a checkpoint, so that one too many would be seen."""
 _NEEDS_TOOL = {HookKind.TOOL_CALLED, HookKind.TOOL_RETURNED, HookKind.TOOL_FAILED}
 
 
@@ -189,22 +191,23 @@ def parse(data: bytes, agent: str = CLAUDE) -> HookEvent:
         subagent=_optional_id(fields, "agent_id"),
         subagent_type=_text(fields, "agent_type"),
         subagent_transcript=_text(fields, "agent_transcript_path"),
-        prompt_event=_prompt_event(fields) if agent == CLAUDE and kind is HookKind.PROMPT else None,
+        prompt_event=_prompt_event(fields) if agent == CLAUDE and kind in _CHECKPOINTS else None,
     )
 
 
 def _prompt_event(fields: Mapping[str, Any]) -> str | None:
-    """Return an id of a prompt as an event: the same one whichever hook tells of it.
+    """Return an id of a prompt or compaction as an event: the same one whichever hook tells of it.
 
     Two hooks may: of a user and of a project, or a call of the MCP server and a command beside it.
-    The other events need no such id, for there is nothing new in them the second time; only a
-    compaction gets a second checkpoint.
+    The other events need no such id, for there is nothing new in them the second time.
     """
-    prompt_id, prompt = _text(fields, "prompt_id"), _text(fields, "prompt") or ""
+    prompt_id = _text(fields, "prompt_id")
     if not prompt_id:
         return None
     # With the text: prompts that a person types during a turn have the id of the turn's first one.
-    digest = blake3(prompt.encode("utf-8", "surrogatepass")).hexdigest(length=8)
+    # Conversations of subagents are compacted in a turn, too.
+    what = _text(fields, "prompt") or _text(fields, "agent_id") or ""
+    digest = blake3(what.encode("utf-8", "surrogatepass")).hexdigest(length=8)
     return f"{PROMPT_EVENT}{prompt_id[:MAX_ID]} {digest}"
 
 

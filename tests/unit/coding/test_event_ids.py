@@ -55,6 +55,16 @@ def test_a_prompt_that_a_late_helper_sends_again_is_one_prompt(agent: CodingAgen
     assert agent.session().state.get("agent_session/prompts") == 1
 
 
+def test_a_compaction_that_two_hooks_tell_of_has_one_checkpoint(agent: CodingAgent) -> None:
+    compaction = {"trigger": "auto", "prompt_id": "p-1"}
+    for id in (None, "a", "b"):
+        send(agent, id, "PreCompact", **compaction)
+    send(agent, None, "PreCompact", agent_id="a-1", **compaction)
+    send(agent, None, "PostToolBatch", tool_calls=[])
+    send(agent, None, "PreCompact", **compaction)
+    assert [one.kind for one in agent.session().checkpoints()] == ["pre_operation"] * 3
+
+
 @pytest.mark.parametrize("event", ["PostToolBatch", "Stop", "StopFailure"])
 def test_the_same_text_later_in_a_turn_is_another_prompt(agent: CodingAgent, event: str) -> None:
     """Claude Code gives prompts that are typed during a turn the id of the turn's first one."""
