@@ -146,6 +146,11 @@ class HookRunner:
 
             # Before the checkpoint: a restore of it brings the hooks back, too.
             put_back(session, root, event.agent, self._variables)
+        if event.kind in _AFTER_TOOLS or event.kind is HookKind.PROMPT:
+            from mulligan.coding.settings.put_back import keep_ignored
+
+            # Before the checkpoint, too: its lines for git come back with the repository.
+            keep_ignored(root, event.agent, self._variables)
         taken = record(session, event)
         self._has_ended_turn = event.kind is HookKind.TURN_END
         reply = _reply(session, event)

@@ -16,7 +16,7 @@ from mulligan.engine import Engine
 from mulligan.errors import DamageError, UnsafeWorkspace
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.layout import NAME, PATCHES
-from mulligan.locate.git import guard
+from mulligan.locate.git import exclude, guard
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.workspace.capture.capture import Capture, Captured
@@ -167,11 +167,15 @@ class Workspace:
         return captured
 
     def _guard_store(self) -> None:
-        """Hide a store inside its project from git, which may be newer than the store."""
+        """Hide a store, or the pointer to one, from git, which may be newer than these."""
         store = self._engine.directory
-        if store is not None and store.name == NAME and not self._engine.read_only:
-            with suppress(OSError):  # the guard is optional
+        if store is None or self._engine.read_only:
+            return
+        with suppress(OSError):  # the guard is optional
+            if store.name == NAME:
                 guard(store)
+            elif os.path.isfile(self.root / NAME):
+                exclude(self.root)
 
     def _taken(
         self, bundle: Bundle, mapped: set[bytes], epoch: object

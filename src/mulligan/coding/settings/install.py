@@ -22,7 +22,7 @@ from mulligan.coding.settings.additions import (
     records,
     without_switches,
 )
-from mulligan.coding.settings.put_back import FILES
+from mulligan.coding.settings.put_back import FILES, OF_ONE_USER
 from mulligan.coding.settings.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
@@ -46,9 +46,6 @@ does not run our hooks in a file before a person has trusted them;
 ``server(project, variables)`` how our MCP server is started there, which hooks then call, with
 ``through_server``.
 """
-
-OF_ONE_USER = ("claude", "opencode")
-"""The agents whose hooks in a project are in a file that has nothing for others."""
 
 CREATE = "--create"
 """The option of hooks that are installed for a user: a project without a store gets one."""

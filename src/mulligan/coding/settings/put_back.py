@@ -2,7 +2,8 @@
 
 ``git clean -fdx`` deletes ignored files, and with them the hooks of a project. Claude Code notices
 that within seconds: nothing is recorded from then on, also in its next sessions. So the hook that
-comes right after the command puts the file back, as it was at the last checkpoint.
+comes right after the command puts the file back, as it was at the last checkpoint. Another one
+makes git ignore it where the agent has made the repository.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ FILES: Mapping[str, str] = {
 }
 """The files in which hooks of a project are, here because few processes import their modules."""
 
+OF_ONE_USER = ("claude", "opencode")
+"""The agents whose hooks in a project are in a file that has nothing for others."""
+
 GIT_SECONDS = 5.0
 RECENT = 20
 """In how many checkpoints the file is looked for."""
@@ -49,6 +53,21 @@ def put_back(session: Session, root: Path, agent: str, variables: Mapping[str, s
         return _write(session, root / name, name)
     except (OSError, ValueError):
         return False  # such as on a full disk, or of no UTF-8; the next hook tries again
+
+
+def keep_ignored(root: Path, agent: str, variables: Mapping[str, str]) -> None:
+    """Make git ignore the settings file of one user in a repository that is newer than the hooks.
+
+    It names a path of this machine, and ``git add -A`` would commit it.
+    """
+    from mulligan.locate.git import exclude_file
+
+    name = FILES.get(agent)
+    if name is None or agent not in OF_ONE_USER or not os.path.lexists(root / name):
+        return
+    with suppress(OSError, ValueError):  # the next hook tries again
+        if _is_installed(root / name, variables):
+            exclude_file(root, name)
 
 
 def _is_in_use(root: Path) -> bool:

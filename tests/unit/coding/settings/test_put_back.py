@@ -41,6 +41,24 @@ class Installed(CodingAgent):
         subprocess.run(["git", *name, *words], cwd=self.project, env=self.variables, check=True)
 
 
+@pytest.mark.parametrize("event", ["PostToolBatch", "Stop", "UserPromptSubmit"])
+def test_a_repository_that_is_newer_than_the_hooks_ignores_them(tmp_path: Path, event: str) -> None:
+    agent = CodingAgent(tmp_path)
+    agent.make_store()
+    target = Target("claude", "project", agent.project, agent.variables)
+    install(target, ["/opt/bin/mulligan"])
+    agent.hook("UserPromptSubmit", prompt="start a project")
+    (agent.project / "a").write_text("1")
+    for command in ("init", "add"):
+        words = ["git", command, "-A"] if command == "add" else ["git", command]
+        subprocess.run(words, cwd=agent.project, check=True)
+        agent.hook(event)
+    run = ["git", "status", "--porcelain"]
+    shown = subprocess.run(run, cwd=agent.project, check=True, capture_output=True, text=True)
+    assert shown.stdout == "A  a\n"
+    assert not agent.notes()
+
+
 @pytest.mark.parametrize("event", ["PostToolBatch", "SubagentStop", "Stop"])
 def test_they_come_back_right_after_the_command_that_deleted_them(
     tmp_path: Path, event: str
