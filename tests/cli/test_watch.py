@@ -7,17 +7,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 import mulligan
+from mulligan.cli import following
 from mulligan.cli.commands.watch import _show
 from mulligan.cli.context import CliContext
+from mulligan.coding import follow
 from mulligan.coding.transcripts.transcript_format import encode
+from mulligan.errors import DiskFull, StoreGone
+from mulligan.testing.clock import FakeClock
 from tests.cli.conftest import PATIENCE, Cli
+from tests.disks import disk_of
 from tests.unit.coding.claude_entries import Transcript
 from tests.unit.coding.codex_entries import OLD, Rollout
 
@@ -62,6 +68,85 @@ def test_a_change_becomes_a_checkpoint(store: Cli, process: Start, place: Path) 
     shown = store("restore", second["checkpoint_id"], "--only", "new.txt", "--to", "copy")
     assert shown.code == 0, shown.err
     assert (place / "copy" / "new.txt").read_text() == "hello"
+
+
+def test_a_disk_that_was_full_for_a_while_ends_no_watch(
+    process: Start,
+    place: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with disk_of(8, tmp_path_factory.mktemp("small") / "disk") as disk:
+        monkeypatch.setenv("XDG_STATE_HOME", str(disk))
+        assert cli("init").code == 0
+        watch = process("watch", "--settle", "10ms", "--longest", "10ms", "--json")
+        assert watch.stdout is not None
+        assert watch.stderr is not None
+        watch.stdout.readline()
+        fill(disk / "filler")
+        (place / "new.txt").write_text("hello")
+        assert "no checkpoint was taken" in watch.stderr.readline()
+        (disk / "filler").unlink()
+        copy, code = ["--only", "new.txt", "--to", str(place / "copy")], 1
+        while code:  # one that has the state alone may come before
+            taken = json.loads(watch.stdout.readline())
+            code = cli("restore", taken["checkpoint_id"], *copy).code
+        assert (place / "copy" / "new.txt").read_text() == "hello"
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(PATIENCE) == 0
+
+
+def fill(file: Path) -> None:
+    """Write a file until the disk is full."""
+    with suppress(OSError), file.open("wb", buffering=0) as stream:
+        while True:
+            stream.write(bytes(1024))
+
+
+class Failing:
+    """A follower of transcripts that fails as it is told."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.looks = 0
+
+    def look(self) -> list[Any]:
+        """Fail, or find nothing."""
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+        return []
+
+    close = look
+
+    def unmatched(self) -> list[str]:
+        """Return no pattern."""
+        return []
+
+
+def test_transcripts_are_followed_again_after_a_failure_that_passes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, clock, said = Failing(), FakeClock(), list[str]()
+    monkeypatch.setattr(following, "monotonic", clock.monotonic)
+    monkeypatch.setattr(follow, "TranscriptFollower", lambda *args: failing)
+    follower = following.Follower(cast(Any, None), place, (), said.append)
+    failing.error = DiskFull("There is no space left.")
+    for _ in range(3):
+        follower.look()
+        follower.look()
+        clock.advance(following.RETRY_SECONDS)
+    assert failing.looks == 3
+    assert said == ["transcripts are not followed for now: There is no space left."]
+    failing.error = None
+    follower.look()
+    assert said[1:] == ["transcripts are followed again"]
+    failing.error = StoreGone("The store is gone.")
+    follower.look()
+    follower.look()
+    assert said[2:] == ["transcripts are no longer followed: The store is gone."]
+    assert failing.looks == 5
 
 
 def test_ctrl_c_keeps_what_changed_last(store: Cli, process: Start, place: Path) -> None:

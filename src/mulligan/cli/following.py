@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,13 +35,19 @@ def transcript_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+RETRY_SECONDS = 10.0
+"""How long nothing is looked at after a failure that may pass, such as on a full disk."""
+
+
 class Follower:
-    """Looks at transcripts until that fails: it must not end what runs beside it."""
+    """Looks at transcripts; what fails there must not end what runs beside it."""
 
     def __init__(self, store: Store, root: Path, patterns: Sequence[str], say: Say) -> None:
         from mulligan.coding.follow import TranscriptFollower
 
         self._say = say
+        self._again_at = 0.0
+        self._failed: str | None = None
         self._follower: TranscriptFollower | None = TranscriptFollower(
             store, root, os.environ, patterns
         )
@@ -49,6 +56,8 @@ class Follower:
 
     def look(self) -> list[Checkpoint]:
         """Record what is new; return the checkpoints that were taken."""
+        if monotonic() < self._again_at:
+            return []
         return self._attempt(lambda follower: follower.look())
 
     def close(self) -> list[Checkpoint]:
@@ -61,11 +70,25 @@ class Follower:
         if self._follower is None:
             return []
         try:
-            return work(self._follower)
+            taken = work(self._follower)
         except (MulliganError, OSError) as error:
+            self._note(error)
+            return []
+        if self._failed is not None:
+            self._failed = None
+            self._say("transcripts are followed again")
+        return taken
+
+    def _note(self, error: MulliganError | OSError) -> None:
+        """Say once what failed; what will not pass ends the following."""
+        if isinstance(error, MulliganError) and not error.retryable:
             self._follower = None
             self._say(f"transcripts are no longer followed: {error}")
-            return []
+            return
+        self._again_at = monotonic() + RETRY_SECONDS
+        if self._failed != (said := str(error)):
+            self._failed = said
+            self._say(f"transcripts are not followed for now: {said}")
 
 
 def followed_directory(team: Mapping[str, Any] | None) -> Path | None:

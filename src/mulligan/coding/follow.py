@@ -79,7 +79,11 @@ class TranscriptFollower:
                     del self._stamps[path]  # so that the next look tries again
                     continue
                 self._followed[path] = found
-                taken += self._record(found)
+                try:
+                    taken += self._record(found)
+                except BaseException:
+                    del self._stamps[path]  # so that the next look tries again
+                    raise
         return taken
 
     def unmatched(self) -> list[str]:

@@ -16,6 +16,7 @@ from mulligan.coding.recorder import record
 from mulligan.coding.rewind.target import Conversation
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.transcript_format import encode
+from mulligan.errors import DiskFull
 from tests.unit.coding.claude_entries import Transcript
 from tests.unit.coding.codex_entries import OLD, Rollout
 
@@ -74,6 +75,24 @@ def test_a_prompt_becomes_a_checkpoint_with_its_lines(place: Place):
         ("first", "prompt")
     ]
     assert found.target("1").has_files
+
+
+def test_what_could_not_be_recorded_is_recorded_by_the_next_look(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*args: object) -> None:
+        raise DiskFull("There is no space left.")
+
+    follower = place.follower()
+    place.said.prompt("first", "t1")
+    place.write()
+    with monkeypatch.context() as patched:
+        patched.setattr(TranscriptFollower, "_record", full)
+        with pytest.raises(DiskFull):
+            follower.look()
+    (taken,) = follower.look()
+    assert taken.note == "first"
+    assert follower.look() == []
 
 
 def test_a_prompt_that_was_cut_inside_a_character_is_recorded(place: Place):

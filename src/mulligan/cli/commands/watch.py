@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from mulligan.cli.render.files import coverage_text
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, echo_columns, local, print_json
 from mulligan.cli.requests import Duration
 from mulligan.cli.upkeep import start_upkeep
+from mulligan.errors import MulliganError
 from mulligan.views.checkpoints import checkpoint_view
 
 if TYPE_CHECKING:
@@ -69,11 +71,22 @@ def command(
             click.echo("Watching for changes; Ctrl-C ends it.", err=True)
         while True:
             session.internal.clock.sleep(min(LOOK_SECONDS, settle))
-            for taken in (watch.look(), *follower.look()):
+            for taken in (_attempt(watch.look), *follower.look()):
                 _show(call, taken)
     for taken in (watch.take(), *follower.close()):
         _show(call, taken)
     start_upkeep(session, call.store_path)
+
+
+def _attempt(look: Callable[[], Checkpoint | None]) -> Checkpoint | None:
+    """Take a checkpoint if it is time for one; a disk that is full for a while ends no watch."""
+    try:
+        return look()
+    except MulliganError as error:
+        if not error.retryable:
+            raise
+        click.echo(clean(f"no checkpoint was taken: {error} It is tried again."), err=True)
+        return None
 
 
 def _show(call: CliContext, taken: Checkpoint | None) -> None:

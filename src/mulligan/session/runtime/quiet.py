@@ -51,10 +51,20 @@ class QuietCheckpoints:
         return self.take()
 
     def take(self) -> Checkpoint | None:
-        """Take a checkpoint now; None if neither files nor state differ from the last one."""
+        """Take a checkpoint now; None if neither files nor state differ from the last one.
+
+        One that fails, or gets no files since there is no room, is tried again after ``longest``.
+        """
         # Before the capture: what changes during it is seen by the next look.
         self._first = None
-        taken = self._session.checkpoint("routine", note=NOTE, if_changed=True)
+        is_whole = False
+        try:
+            taken = self._session.checkpoint("routine", note=NOTE, if_changed=True)
+            is_whole = taken.coverage is None or taken.coverage.refused is None
+        finally:
+            if not is_whole:
+                self._first = self._session.internal.clock.monotonic()
+                self._last = self._first + self._longest
         is_new, self._newest = taken.seq != self._newest, taken.seq
         return taken if is_new else None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import Session
+from mulligan.errors import DiskFull
 from mulligan.session.runtime.quiet import QuietCheckpoints
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
@@ -67,6 +68,33 @@ def test_a_file_that_is_as_it_was_needs_no_checkpoint(
     clock.advance(QUIET)
     assert quiet.look() is None
     assert session.head == head
+
+
+def test_a_checkpoint_that_failed_is_tried_again_although_nothing_changes(
+    quiet: QuietCheckpoints,
+    clock: FakeClock,
+    work: Path,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise DiskFull("There is no space left.")
+
+    (work / "a").write_text("one")
+    quiet.look()
+    clock.advance(QUIET)
+    monkeypatch.setattr(session, "checkpoint", full)
+    with pytest.raises(DiskFull):
+        quiet.look()
+    clock.advance(QUIET)
+    assert quiet.look() is None
+    monkeypatch.undo()
+    clock.advance(LONGEST)
+    taken = quiet.look()
+    assert taken is not None
+    assert session.files.read(taken, "a") == b"one"
+    clock.advance(LONGEST)
+    assert quiet.look() is None
 
 
 def test_without_a_watcher_the_files_are_scanned_after_the_longest_wait(
