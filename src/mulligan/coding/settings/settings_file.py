@@ -57,14 +57,14 @@ class SettingsFile:
     def _read(self) -> str:
         try:
             handle = os.open(self._target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(handle, "rb") as file:
+                self._mode = os.fstat(handle).st_mode & 0o777
+                data = file.read(MAX_BYTES + 1)
         except FileNotFoundError:
             self.exists = False
             return ""
         except OSError as error:
             raise InvalidSettings(f"{self.path} cannot be read: {error.strerror}.") from error
-        with open(handle, "rb") as file:
-            self._mode = os.fstat(handle).st_mode & 0o777
-            data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise InvalidSettings(f"{self.path} is longer than {MAX_BYTES >> 20} MiB.")
         try:

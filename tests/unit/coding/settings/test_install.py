@@ -446,6 +446,12 @@ def test_neither_bytes_nor_huge_files_are_read(
         install(target, COMMAND)
 
 
+def test_a_directory_in_the_place_of_the_file_is_named(target: Target) -> None:
+    target.file.mkdir(parents=True)
+    with pytest.raises(InvalidSettings, match=r"settings\.local\.json cannot be read: Is a dir"):
+        install(target, COMMAND)
+
+
 def test_a_link_to_settings_elsewhere_stays_a_link(target: Target, tmp_path: Path) -> None:
     elsewhere = tmp_path / "dotfiles.json"
     elsewhere.write_text("{}")
