@@ -93,6 +93,13 @@ def test_a_program_that_cannot_be_run_leaves_no_checkpoint(store, place: Path, p
     assert store("log", "--json").json["entries"] == []
 
 
+def test_a_program_for_restarts_that_is_not_there_is_found_before_the_start(store):
+    failed = store("run", "--again", "no-such-program --continue", "--", "true")
+    assert failed.code == 127
+    assert "--again: there is no program 'no-such-program' on the PATH" in failed.err
+    assert store("log", "--json").json["entries"] == []
+
+
 def test_a_run_that_failed_says_what_is_kept_and_what_is_next(store, process):
     _, _, error = end(process("run", "--restart", "never", "--", "false"))
     newest = store("log", "--json").json["entries"][0]["checkpoint_id"]

@@ -27,9 +27,11 @@ class CommandNotExecutable(click.ClickException):
 
 def check_program(spec: AgentSpec) -> None:
     """Refuse an agent whose program cannot be run, before anything is written for it."""
-    from mulligan.supervisor.preflight import missing_program
+    from mulligan.supervisor.preflight import missing_later, missing_program
 
     problem = missing_program(spec, os.environ)
     if problem is not None:
         kind = CommandNotExecutable if problem.endswith("cannot be run") else CommandNotFound
         raise kind(f"{problem[0].upper()}{problem[1:]}; nothing was started.")
+    for key, problem in missing_later(spec, os.environ):
+        raise CommandNotFound(f"--{key}: {problem}; nothing was started.")

@@ -36,18 +36,27 @@ def _problems(
         place = ("agents", name)
         if not spec.after and not (directory := Path(spec.directory or os.curdir)).is_dir():
             yield (*place, "directory"), f"there is no directory {directory}"
-        path = _path(spec, variables)
         if problem := missing_program(spec, variables):
             yield (*place, "command"), problem
-        for key, command in (("health", spec.health), ("drill", spec.drill)):
-            looked_at = command[0] if command else os.sep
-            if os.sep not in looked_at and (problem := _missing(looked_at, spec, path)):
-                yield (*place, key), problem
+        for key, problem in missing_later(spec, variables):
+            yield (*place, key), problem
 
 
 def missing_program(spec: AgentSpec, variables: Mapping[str, str]) -> str | None:
     """Return why the program of an agent cannot be run; None if it can be, or may be later."""
     return _missing(spec.command[0], spec, _path(spec, variables))
+
+
+def missing_later(spec: AgentSpec, variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys of an agent's other commands that are not on the PATH, and the problem.
+
+    They are needed later: a file that they name may be made until then.
+    """
+    path = _path(spec, variables)
+    for key, command in (("again", spec.again), ("health", spec.health), ("drill", spec.drill)):
+        looked_at = command[0] if command else os.sep
+        if os.sep not in looked_at and (problem := _missing(looked_at, spec, path)):
+            yield key, problem
 
 
 def _path(spec: AgentSpec, variables: Mapping[str, str]) -> str:

@@ -65,10 +65,13 @@ def test_a_wrong_key_is_named(tmp_path: Path, text: str, key: str) -> None:
     assert f"team.toml:{key}" in str(caught.value)
 
 
-def test_a_drill_command_that_is_not_there_is_found_before_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["again", "health", "drill"])
+def test_a_command_for_later_that_is_not_there_is_found_before_the_start(
+    tmp_path: Path, key: str
+) -> None:
     file = tmp_path / "team.toml"
-    file.write_text('[agents.a]\ncommand = "true"\ndrill = "no-such-program"')
-    with pytest.raises(InvalidWorkflow, match=r":3: agents.a.drill: there is no program"):
+    file.write_text(f'[agents.a]\ncommand = "true"\n{key} = "no-such-program"')
+    with pytest.raises(InvalidWorkflow, match=rf":3: agents.a.{key}: there is no program"):
         preflight(parse(file.read_text(), file), file, {"PATH": "/usr/bin:/bin"})
 
 
