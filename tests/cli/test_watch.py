@@ -124,6 +124,10 @@ class Failing:
         """Return no pattern."""
         return []
 
+    def unread(self) -> list[str]:
+        """Return a pattern."""
+        return ["*.md"]
+
 
 def test_transcripts_are_followed_again_after_a_failure_that_passes(
     place: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,11 +146,33 @@ def test_transcripts_are_followed_again_after_a_failure_that_passes(
     failing.error = None
     follower.look()
     assert said[1:] == ["transcripts are followed again"]
+    follower.close()
+    [about] = said[2:]
+    assert "nothing was recorded of '*.md': it is no transcript of" in about
+
+
+def test_a_pattern_in_quotes_may_begin_with_the_home_directory(
+    store: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(place / "home"))
+    said = list[str]()
+    with mulligan.open(place) as opened:
+        following.Follower(opened, place, ["~/talk/*.jsonl"], said.append)
+    assert said == [f"no file matches the transcript '{place}/home/talk/*.jsonl' in {place} yet"]
+
+
+def test_transcripts_are_followed_no_longer_after_a_failure_that_stays(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, said = Failing(), list[str]()
+    monkeypatch.setattr(follow, "TranscriptFollower", lambda *args: failing)
+    follower = following.Follower(cast(Any, None), place, (), said.append)
     failing.error = StoreGone("The store is gone.")
     follower.look()
     follower.look()
-    assert said[2:] == ["transcripts are no longer followed: The store is gone."]
-    assert failing.looks == 5
+    follower.close()
+    assert said == ["transcripts are no longer followed: The store is gone."]
+    assert failing.looks == 1
 
 
 def test_ctrl_c_keeps_what_changed_last(store: Cli, process: Start, place: Path) -> None:

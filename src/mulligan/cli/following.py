@@ -45,11 +45,13 @@ class Follower:
     def __init__(self, store: Store, root: Path, patterns: Sequence[str], say: Say) -> None:
         from mulligan.coding.follow import TranscriptFollower
 
-        self._say = say
+        self._say, self._root = say, root
         self._again_at = 0.0
         self._failed: str | None = None
+        # A pattern is quoted, so the shell has left a ~ in it.
+        named = [os.path.expanduser(pattern) for pattern in patterns]
         self._follower: TranscriptFollower | None = TranscriptFollower(
-            store, root, os.environ, patterns
+            store, root, os.environ, named
         )
         for pattern in self._follower.unmatched():
             say(f"no file matches the transcript {pattern!r} in {root} yet")
@@ -63,6 +65,11 @@ class Follower:
     def close(self) -> list[Checkpoint]:
         """Record what was written last. Idempotent."""
         taken = self._attempt(lambda follower: follower.close())
+        for pattern in self._follower.unread() if self._follower else ():
+            self._say(
+                f"nothing was recorded of {pattern!r}: it is no transcript of Claude Code, Codex, "
+                f"Gemini CLI or opencode at work in {self._root}"
+            )
         self._follower = None
         return taken
 

@@ -63,6 +63,7 @@ class TranscriptFollower:
         self._sessions: dict[str, Session] = {}
         self._followed: dict[Path, Followed] = {}
         self._others: set[Path] = set()
+        self._unknown: set[Path] = set()
 
     def look(self) -> list[Checkpoint]:
         """Record what is new; return the checkpoints that were taken."""
@@ -74,7 +75,9 @@ class TranscriptFollower:
             # changes, and is looked at again.
             self._stamps[path] = stamp
             found = self._followed.get(path) or self._recognised(path)
-            if found is not None:
+            if found is None:
+                self._unknown.add(path)
+            else:
                 if not self._is_written_out(path):
                     del self._stamps[path]  # so that the next look tries again
                     continue
@@ -89,6 +92,14 @@ class TranscriptFollower:
     def unmatched(self) -> list[str]:
         """Return the patterns that no file matches yet."""
         return [one for one in self._patterns if next(self._matching(one), None) is None]
+
+    def unread(self) -> list[str]:
+        """Return the patterns whose files have changed, and of which none could be followed."""
+        return [
+            one
+            for one in self._patterns
+            if (files := set(self._matching(one))) & self._unknown and not files & {*self._followed}
+        ]
 
     def close(self) -> list[Checkpoint]:
         """Record what was written last, and that the agents have ended; return the checkpoints."""

@@ -95,6 +95,15 @@ def test_what_could_not_be_recorded_is_recorded_by_the_next_look(
     assert follower.look() == []
 
 
+def test_a_named_file_that_is_no_transcript_is_told(place: Place):
+    follower = place.follower("*.md", "*.jsonl")
+    (place.work / "talk.md").write_text("# aider chat")
+    place.write(place.work / "talk.jsonl")
+    assert follower.unread() == []
+    follower.look()
+    assert follower.unread() == ["*.md"]
+
+
 def test_a_prompt_that_was_cut_inside_a_character_is_recorded(place: Place):
     follower = place.follower()
     place.said.prompt("cut \ud83d", "t1")
