@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.cli.commands.help import GUIDES
+from mulligan.cli.commands.help import GUIDES, for_terminal, guide
 from mulligan.cli.main import COMMANDS
 from tests.cli.conftest import Cli
 
@@ -44,6 +44,34 @@ def test_help_for_what_is_not_there(cli: Cli) -> None:
 @pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_is_shown(cli: Cli, name: str) -> None:
     assert cli("help", name).out.startswith("# ")
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_on_a_terminal_is_broken_between_words(name: str) -> None:
+    text = guide(name)
+    shown = for_terminal(text, 72)
+    assert shown.split() == text.split()
+    prose = re.sub(r"^ *```.*?^ *```", "", shown, flags=re.MULTILINE | re.DOTALL)
+    long = [line for line in prose.splitlines() if len(line) > 72 and " " in line.strip()]
+    assert [line for line in long if not line.startswith(("|", "#", "<"))] == []
+
+
+def test_lists_and_code_keep_their_shape_on_a_terminal() -> None:
+    lists = "one two\nthree\n\n- four five six\n  seven\n1. eight nine\n"
+    assert for_terminal(f"{lists}\n```sh\nten  eleven twelve\n```", 10).split("\n") == [
+        "one two",
+        "three",
+        "",
+        "- four",
+        "  five six",
+        "  seven",
+        "1. eight",
+        "   nine",
+        "",
+        "```sh",
+        "ten  eleven twelve",
+        "```",
+    ]
 
 
 def test_the_wheel_has_the_guides() -> None:

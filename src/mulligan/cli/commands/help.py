@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import click
 
 import mulligan
 from mulligan.cli.context import Command, example
+from mulligan.cli.render.streams import terminal_columns
 
 GUIDES = {
     "claude-code": ("guide-claude-code.md", "Claude Code: set-up, and what its hooks record."),
@@ -50,6 +53,11 @@ GUIDES = {
 """The guides in the package, by the names that hints use."""
 
 
+_ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
+_MARKER = re.compile(r" *(?:(?:[-*]|\d+\.) +)?")
+"""How an item of a list begins, and how far its other lines are indented."""
+
+
 def _complete(context: click.Context, param: click.Parameter, start: str) -> list[str]:
     """Return the commands and guides with a given prefix, for shells."""
     root = context.find_root()
@@ -65,7 +73,9 @@ def command(context: click.Context, topic: tuple[str, ...]) -> None:
     if not topic:
         _print_overview(context)
     elif len(topic) == 1 and topic[0] in GUIDES:
-        click.echo(guide(topic[0]))
+        text = guide(topic[0])
+        # Elsewhere it is Markdown for another program.
+        click.echo(for_terminal(text, terminal_columns()) if sys.stdout.isatty() else text)
     else:
         _print_help(context, topic)
 
@@ -76,6 +86,43 @@ def guide(name: str) -> str:
     shipped, checkout = package / "docs", package.parents[1] / "docs"
     directory = shipped if shipped.is_dir() else checkout
     return (directory / GUIDES[name][0]).read_text("utf-8").rstrip()
+
+
+def for_terminal(text: str, width: int) -> str:
+    """Return Markdown with paragraphs and lists broken between words; tables and code stay."""
+    import textwrap  # slow to import
+
+    shown: list[str] = []
+    paragraph: list[str] = []
+    is_code = False
+
+    def end_paragraph() -> None:
+        if paragraph:
+            indent = " " * len(_MARKER.match(paragraph[0])[0])  # type: ignore[index]
+            whole = " ".join([paragraph[0].rstrip(), *(line.strip() for line in paragraph[1:])])
+            shown.extend(
+                textwrap.wrap(
+                    whole,
+                    width,
+                    subsequent_indent=indent,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
+            paragraph.clear()
+
+    for line in text.split("\n"):
+        is_fence = line.lstrip().startswith("```")
+        is_code ^= is_fence
+        if is_code or is_fence or not line.strip() or line.startswith(("|", "#", "<")):
+            end_paragraph()
+            shown.append(line)
+            continue
+        if _ITEM.match(line):
+            end_paragraph()
+        paragraph.append(line)
+    end_paragraph()
+    return "\n".join(shown)
 
 
 def _print_overview(context: click.Context) -> None:
