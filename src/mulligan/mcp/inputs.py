@@ -93,18 +93,23 @@ class PlanInput(Input, frozen=True, kw_only=True):
     ] = None
 
 
+AcceptLeftBehind = Annotated[
+    bool,
+    Meta(description="Go back although effects on the outside world cannot be taken back."),
+]
+
+
 class RestoreInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A plan to apply."""
 
     plan_id: Annotated[str, Meta(description="The plan_id that plan_restore returned.")]
-    accept_left_behind: Annotated[
-        bool,
-        Meta(description="Go back although effects on the outside world cannot be taken back."),
-    ] = False
+    accept_left_behind: AcceptLeftBehind = False
 
 
 class UndoInput(Input, frozen=True, kw_only=True):
     """The last restore is undone."""
+
+    accept_left_behind: AcceptLeftBehind = False
 
 
 class ForkInput(Input, frozen=True, kw_only=True):

@@ -157,7 +157,8 @@ class Tools:
         from mulligan.views.restores import restored_view
 
         session = self.project.session(given.session)
-        view = restored_view(session.undo(), self.project.directory(session))
+        done = session.undo(accept_left_behind=given.accept_left_behind)
+        view = restored_view(done, self.project.directory(session))
         return shaped(view, outputs.RestoredOutput)
 
     def fork(self, given: inputs.ForkInput) -> outputs.ForkOutput:

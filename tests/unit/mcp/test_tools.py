@@ -342,6 +342,28 @@ def test_tasks_effects_and_verdicts_are_shown(client: Connection, project: Path)
     assert client.call("mark", verdict="fine").startswith("InvalidArguments: ")
 
 
+def test_effects_that_stay_in_the_world_are_accepted_by_name(
+    client: Connection, project: Path
+) -> None:
+    def act(number: int) -> None:
+        with (
+            mulligan.open(project) as store,
+            store.session("main").effect("mail.send", {"number": number}),
+        ):
+            pass
+
+    client.call("checkpoint", label="start")
+    act(1)
+    id = plan(client, point="start", what="both")
+    assert client.call("restore", plan_id=id).startswith("LeftBehind: ")
+    assert client.call("restore", plan_id=id, accept_left_behind=True)["mode"] == "restore"
+    act(2)
+    refused = client.call("undo")
+    assert refused.startswith("LeftBehind: ")
+    assert "accept_left_behind" in refused
+    assert client.call("undo", accept_left_behind=True)["mode"] == "undo"
+
+
 def test_the_history_is_searched_for_texts_and_paths(client: Connection, project: Path) -> None:
     with mulligan.open(project) as store:
         session = store.session("main")
