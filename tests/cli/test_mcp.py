@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -76,6 +77,17 @@ main()
     assert out == ""
     assert "from python" in err
     assert "from a child" in err
+
+
+def test_a_person_who_starts_it_learns_what_it_waits_for(store: Any, process: Start) -> None:
+    ours, theirs = pty.openpty()
+    server = process("mcp", stdin=theirs)
+    assert server.stderr is not None
+    assert "waits for an agent's messages" in server.stderr.readline()
+    os.write(ours, b"\x04")  # Ctrl-D
+    assert server.wait(PATIENCE) == 0
+    os.close(ours)
+    os.close(theirs)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

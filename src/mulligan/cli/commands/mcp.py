@@ -58,6 +58,8 @@ def command(call: CliContext, directory: Path | None) -> None:
     output = Output(_take_stdout())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
+    if os.isatty(0):
+        _log("waits for an agent's messages on standard input; an agent's program starts it.")
     # The command that starts the server may be run by a shell.
     agent = agent_above() or os.getppid()
     hook = ClaudeHook(variables, agent, ServedAgent(state_home(), agent))
