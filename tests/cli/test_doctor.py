@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,22 @@ def test_it_runs_a_hook_and_leaves_no_session(project: Path, cli: Cli, agent: st
     sessions = cli("status", "--json").json["sessions"]
     assert [session["name"] for session in sessions] == ["main"]
     assert cli("doctor", agent, "--quiet").out == ""
+
+
+def test_what_a_killed_check_left_is_removed(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("install", "gemini")
+    with mulligan.open(cli("status", "--json").json["store"]) as store:
+        for name in ("gemini-doctor-0123abcd", "codex-doctor-89abcdef", "gemini-doctor-mine"):
+            store.session(name).checkpoint()
+    assert cli("doctor", "gemini").code == 0
+    sessions = cli("status", "--all", "--json").json["sessions"]
+    assert len(sessions) == 4, "they may be of checks that run now"
+    monkeypatch.setattr(doctor, "LEFT_AFTER", timedelta(0))
+    assert cli("doctor", "gemini").code == 0
+    sessions = cli("status", "--all", "--json").json["sessions"]
+    assert {session["name"] for session in sessions} == {"main", "gemini-doctor-mine"}
 
 
 def test_without_a_name_it_checks_the_agents_that_have_hooks_here(project: Path, cli: Cli) -> None:

@@ -43,6 +43,12 @@ SLOW_SECONDS = 2.0
 INSTALL = f"`mulligan install {'|'.join(AGENTS)}`"
 
 LIMIT_SECONDS = 60.0
+LEFT_AFTER = timedelta(seconds=2 * LIMIT_SECONDS)
+"""From this age on, a session of a check that no process holds was left by one that was killed."""
+
+OWN_ID = re.compile("doctor-[0-9a-f]{8}")
+"""The ids of the sessions in which hooks are run."""
+
 CLIENT = {"name": "mulligan doctor", "version": "1"}
 LEAST_FREE = 64 << 10
 """How many bytes are free at least on a disk that is not full: a hook needs some for its log."""
@@ -106,6 +112,7 @@ def _run(
     """Run a hook as the agent does, and through the MCP server where hooks call that."""
     if not installed.command:
         return
+    _remove_left(found.store, open_store)
     yield from _fire(installed.agent, found, installed.command, variables, open_store)
     if installed.calls_server and installed.server:
         call = _ServerCall(installed.agent, found, installed.server, variables)
@@ -409,6 +416,18 @@ def _recorded(path: Path, name: str, open_store: OpenStore) -> Checkpoint | None
         with suppress(MulliganError):  # one that cannot be deleted now is only in the way
             store.delete(name)
         return taken[0] if taken else None
+
+
+def _remove_left(path: Path, open_store: OpenStore) -> None:
+    """Delete the sessions of earlier checks that were killed before they could do so."""
+    with suppress(MulliganError), open_store(path) as store:
+        for session in store.sessions():
+            agent, _, id = session.name.partition("-")
+            if not OWN_ID.fullmatch(id) or session.internal.is_held(agent):
+                continue
+            # A check that runs beside this one may not have its lease yet.
+            if session.internal.clock.now() - session.updated > LEFT_AFTER:
+                store.delete(session.name)
 
 
 def _speed(took: float) -> Check:
