@@ -129,8 +129,8 @@ def state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 def closed_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Close the stores that a test leaves open.
 
-    Each of them reserves a terabyte of address space, and a process has room for 127. A transaction
-    that a test leaves open would hold up every later fork of the process.
+    Each of them has files open, and reserves address space. A transaction that a test leaves open
+    would hold up every later fork of the process.
     """
     opened: list[Store] = []
     real = opener.open_store

@@ -123,6 +123,22 @@ def fill(journal: Path, size: int) -> None:
     tables.close()
 
 
+def test_a_process_can_have_hundreds_of_stores_open(tmp_path: Path) -> None:
+    """With a terabyte for each, there is room for 127 on x86-64."""
+    code = """
+        import mulligan, resource
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, 4096), limit))
+        stores = [mulligan.open(str(number)) for number in range(200)]
+        for store in stores:
+            store.session("run").state.set("x", 1)
+        print(len(stores), {store.session("run").state.get("x") for store in stores})
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "200 {1}\n"
+
+
 def test_too_little_memory_is_said_with_the_limit(tmp_path: Path) -> None:
     mulligan.open(tmp_path).close()
     code = """

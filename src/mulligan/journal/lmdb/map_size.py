@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 MAP_SIZE = 1 << 40
 """The address space that is reserved without a limit."""
 
+MANY_MAPS = 64 << 40
+"""Once a process has reserved this much, half of what x86-64 has, it takes smaller maps."""
+
+SMALL_MAP = 1 << 32
+"""The address space of these; a map that becomes too small is grown."""
+
 FRACTION_OF_LIMIT = 4
 """The map takes at most this fraction of the address space that a process may use."""
 
@@ -110,6 +116,9 @@ def map_sizes(file: Path, *, read_only: bool) -> Iterator[int]:
     limit = _limit()
     if limit is not None:
         size = min(size, 1 << max(0, (limit // FRACTION_OF_LIMIT).bit_length() - 1))
+    elif _reserved() >= MANY_MAPS:
+        # The last store before the end would leave nothing to the next one, nor to the program.
+        size = SMALL_MAP
     while size > least:
         yield size
         # A failed attempt is cheap, and a quarter is still far more than most journals need.
@@ -135,6 +144,13 @@ def too_little_memory(file: Path, *, read_only: bool) -> MemoryLimit:
 def _least(file: Path, read_only: bool) -> int:
     size = file.stat().st_size if file.exists() else 0
     return (size + (_MIB if read_only else size // 2 + MIN_ROOM_BYTES)) // _MIB * _MIB
+
+
+def _reserved() -> int:
+    """Return how much address space this process has taken; 0 where the system does not say."""
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+    return 0
 
 
 def _limit() -> int | None:
