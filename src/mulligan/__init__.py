@@ -28,7 +28,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     codec.py      canonical encoding          model/      the nouns
     failpoints.py where a crash is injected   errors/     every error, in one tree
     procfs.py     other processes             redact.py   no secrets at rest
-    decoding.py   types that threads may decode into
+    decoding.py   threads decode into types   owner.py    whose the files of a store are
     pins.py       nothing is removed while an operation may still use it
     attempts.py   attempts in a row: cooldown, and how many to remember
     storage_limit.py  how much a store may still grow

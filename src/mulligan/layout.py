@@ -25,6 +25,7 @@ from mulligan.errors import (
     UnknownFormat,
 )
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
+from mulligan.owner import open_as_owner
 
 if TYPE_CHECKING:
     from mulligan.config.tables import TableReader
@@ -382,7 +383,7 @@ def _replace_features(
 
 def write_file(file: Path, data: bytes) -> None:
     """Write a small file that only its owner can read, and sync it."""
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = open_as_owner(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(handle, data)
         # Before a caller renames it: a name must never lead to bytes that a power cut can lose.

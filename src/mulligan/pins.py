@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mulligan.errors import DiskFull, StoreUnwritable
+from mulligan.owner import open_as_owner
 
 NAME = "pins"
 
@@ -224,7 +225,7 @@ def _open(file: str) -> int:
     """Open the file of the pins; -1 if the store cannot be written, so that nothing is removed."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(file, flags | os.O_RDWR | os.O_CREAT, 0o600)
+        return open_as_owner(file, flags | os.O_RDWR | os.O_CREAT)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(f"There is no space left for {file}.") from error

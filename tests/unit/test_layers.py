@@ -14,7 +14,7 @@ import mulligan
 SOURCE = Path(mulligan.__file__).parent
 
 LAYERS = [
-    {"errors", "decoding"},
+    {"errors", "decoding", "owner"},
     {"failpoints", "clock", "model", "procfs", "redact", "config", "attempts"},
     {"codec"},
     {"layout", "journal", "objects", "pins", "storage_limit"},

@@ -19,6 +19,7 @@ from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.layout import LOCKS, PROJECT, sync_directory, write_file
 from mulligan.locate.identity import Identity, identity_of
 from mulligan.locate.small_json import decoded, encoded
+from mulligan.owner import open_as_owner
 
 VERSION = 1
 _LOCK = "project"
@@ -128,7 +129,7 @@ def _check(places: list[Place]) -> str:
 def _locked(store: Path) -> Iterator[None]:
     """Lock the file for a change; a dead process holds no lock."""
     (store / LOCKS).mkdir(mode=0o700, exist_ok=True)
-    handle = os.open(store / LOCKS / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = open_as_owner(store / LOCKS / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         # Read, change and write under one lock, or two processes would drop each other's entries.
         fcntl.flock(handle, fcntl.LOCK_EX)

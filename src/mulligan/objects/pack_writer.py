@@ -27,6 +27,7 @@ from mulligan.objects.frames import (
     pack_number,
 )
 from mulligan.objects.protocol import CommittedLength, LastForgotten
+from mulligan.owner import open_as_owner
 
 CANDIDATES = 16
 """How many of the newest packs are tried before a new one is created."""
@@ -264,7 +265,7 @@ class PackWriter:
             # A number that the journal knows belongs to a pack that was lost; do not reuse it.
             if not self._committed(number):
                 with contextlib.suppress(FileExistsError):
-                    fd = os.open(self._path(number), flags, 0o600)
+                    fd = open_as_owner(self._path(number), flags)
                     # Another process may already have found and locked the new file.
                     pack = self._claim(fd, number)
                     if pack is not None:

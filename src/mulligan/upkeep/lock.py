@@ -12,6 +12,7 @@ from mulligan.engine import Engine
 from mulligan.errors import ReadOnlyStore, StoreInUse, UpkeepBusy
 from mulligan.journal.lock_owner import find_flock_owner
 from mulligan.layout import LOCKS, PINS
+from mulligan.owner import open_as_owner
 
 NAME = "upkeep"
 UPKEEP = "looking after the store"
@@ -38,7 +39,7 @@ def upkeep_lock(engine: Engine, wait: bool, name: str = NAME) -> Iterator[None]:
     # A check changes nothing, so it opens the store for reading.
     if engine.read_only and name == NAME:
         raise ReadOnlyStore(f"The store at {engine.directory} was opened for reading.")
-    handle = os.open(engine.directory / LOCKS / name, flags, 0o600)
+    handle = open_as_owner(engine.directory / LOCKS / name, flags)
     try:
         # Before the feature is looked at: two processes that list it at the same time would
         # overwrite each other's FORMAT.

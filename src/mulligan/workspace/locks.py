@@ -29,6 +29,7 @@ from mulligan.engine import Engine
 from mulligan.errors import DiskFull, RestoreBusy, StoreUnwritable
 from mulligan.journal.lock_owner import REPORT_AFTER_SECONDS, STOPPED_POLL_SECONDS, find_flock_owner
 from mulligan.layout import LOCKS
+from mulligan.owner import open_as_owner
 from mulligan.workspace.restore.fileops import is_disk_full
 
 RESTORE, GATE, FILES = "restore", "gate", "files"
@@ -269,12 +270,12 @@ class _Held:
         # name.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return os.open(file, flags, 0o600)
+            return open_as_owner(file, flags)
         except FileNotFoundError:
             # Otherwise a deleted store would be reported as one that cannot be written.
             self._engine.check_present()
             os.makedirs(locks, mode=0o700, exist_ok=True)  # stores of earlier versions have none
-            return os.open(file, flags, 0o600)
+            return open_as_owner(file, flags)
 
     def _wait(self, handle: int, how: int, doing: str) -> None:
         """Retry until the lock is free; a signal, or an error from ``on_wait``, ends the wait."""

@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
+from mulligan.owner import open_as_owner
+
 NAME = "clean"
 DATA = "data.mdb"
 
@@ -93,7 +95,7 @@ def write(directory: Path, found: Look, commit: int, known: str | None = None) -
     content = (_digest_now(directory, found) if known is None else known).encode()
     line = b"%d %d %d %d %d %b" % (found.size, found.mtime, found.ctime, commit, highest, content)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    fd = os.open(directory / NAME, flags, 0o600)
+    fd = open_as_owner(directory / NAME, flags)
     try:
         # One write over the old mark. A torn write fails the checksum, and the mark is ignored.
         data = line + b" " + _checksum(line) + b"\n"

@@ -27,6 +27,7 @@ from mulligan.journal.lmdb import clean_close, layout, leave, pages
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.journal.lmdb.errors import translation
 from mulligan.journal.protocol import Compacted
+from mulligan.owner import open_as_owner
 
 if TYPE_CHECKING:
     from mulligan.journal.lmdb.environment import Environment
@@ -109,7 +110,7 @@ class _Compaction:
         try:
             # A name of its own: never write through a file or link that is there already.
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            fd = os.open(self._draft, flags, 0o600)
+            fd = open_as_owner(self._draft, flags)
             try:
                 self._copy(fd)
             finally:

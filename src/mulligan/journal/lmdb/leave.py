@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mulligan.owner import open_as_owner
+
 NAME = "leave"
 
 LOOK_SECONDS = 1.0
@@ -29,7 +31,7 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 def asking(directory: Path, is_used: Callable[[], bool], seconds: float) -> Iterator[None]:
     """Ask other processes to leave, and wait until they have; go on after some seconds anyway."""
     path = directory / NAME
-    fd = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+    fd = open_as_owner(path, _FLAGS | os.O_CREAT)
     try:
         # Before the wait: without the lock, the file asks for nothing.
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -16,6 +16,8 @@ import sys
 import threading
 from pathlib import Path
 
+from mulligan.owner import open_as_owner
+
 NAME = "lock.mdb"
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -144,7 +146,7 @@ def _open(path: Path) -> int:
 def _create(path: Path) -> None:
     """Create the file if it is missing: a new one has no locks that closing it could drop."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(open_as_owner(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
     except FileExistsError:
         return
 

@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from mulligan.owner import open_as_owner
+
 NAME = "checked"
 
 ALWAYS_BYTES = 1 << 20
@@ -38,7 +40,7 @@ def note(directory: Path) -> None:
     """Note that a journal was just checked; without effect on read-only media."""
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(directory / NAME, flags, 0o600)
+        fd = open_as_owner(directory / NAME, flags)
         try:
             os.utime(fd)
         finally:

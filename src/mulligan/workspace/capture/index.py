@@ -20,6 +20,7 @@ from mulligan.decoding import ready
 from mulligan.document.document import LoadBytes
 from mulligan.document.nodes import references
 from mulligan.model import Digest, LeftOut
+from mulligan.owner import open_as_owner
 from mulligan.workspace.entries import FILE, file_chunks
 
 VERSION = 10
@@ -317,7 +318,7 @@ def save_index(index: Index, file: Path) -> None:
 
 
 def _write(file: Path, *parts: bytes) -> None:
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    handle = open_as_owner(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
     with os.fdopen(handle, "wb") as stream:
         stream.writelines(parts)
 

@@ -1,0 +1,32 @@
+"""Files of a store belong to the user whose store it is, also those that root makes.
+
+Root writes stores of others: in a container, or with sudo. What it left as its own, such as a pack
+or the compact copy of a journal, would lock the owner out.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from stat import S_ISREG
+
+
+def open_as_owner(file: str | Path, flags: int, home: str | Path | None = None) -> int:
+    """Open a file of a store; one that root makes gets the owner of its directory, or of another.
+
+    ``home`` is where the file will be moved to.
+    """
+    handle = os.open(file, flags, 0o600)
+    if os.geteuid() == 0:
+        with suppress(OSError):  # refused on some network file systems
+            _give(handle, home or os.path.dirname(file))
+    return handle
+
+
+def _give(handle: int, directory: str | Path) -> None:
+    owner, made = os.stat(directory), os.fstat(handle)
+    # New files alone: the owner of a directory can put links to others into it, or the files.
+    is_new = S_ISREG(made.st_mode) and made.st_nlink == 1 and made.st_size == 0
+    if is_new and made.st_uid == 0 and owner.st_uid != 0:
+        os.fchown(handle, owner.st_uid, owner.st_gid)
