@@ -252,6 +252,7 @@ class Store:
 
         if sample is not None and not 0 < sample <= 1:
             raise ValueError(f"A sample is more than 0 and at most 1, not {sample}.")
+        self.check_present()  # or its files would be reported as lost
         chosen = None
         if sample is not None:
             chosen = Sample(sample, int.from_bytes(os.urandom(4)) if seed is None else seed)

@@ -41,6 +41,15 @@ def session(tmp_path: Path) -> Session:
 
 
 @pytest.mark.parametrize(("way", "said"), WAYS)
+def test_a_check_says_that_the_store_is_gone(tmp_path: Path, way, said: str) -> None:
+    with mulligan.open(tmp_path) as store:
+        store.session("main").state.set("a", 1)
+        way(tmp_path / ".mulligan")
+        with pytest.raises(StoreGone, match=said):
+            store.verify()
+
+
+@pytest.mark.parametrize(("way", "said"), WAYS)
 def test_no_write_is_acknowledged(session: Session, tmp_path: Path, way, said: str) -> None:
     way(tmp_path / ".mulligan")
     for write in (

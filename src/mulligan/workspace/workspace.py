@@ -557,6 +557,9 @@ def check_root(root: Path, store: Path | None, home: Path, *, force: bool) -> Pa
         raise UnsafeWorkspace(
             f"There is no directory {root}.", hint="Make it first, or name another one."
         ) from None
+    except (OSError, RuntimeError) as error:  # the second: links in a circle
+        why = f": {error.strerror}" if isinstance(error, OSError) else ""
+        raise UnsafeWorkspace(f"{root} cannot be used{why}.", hint="Check the path.") from error
     if not real.is_dir():
         raise UnsafeWorkspace(f"{root} is not a directory.", hint="Name a directory.")
     reason = None

@@ -42,6 +42,8 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
     (InvalidPath, lambda s: s.checkpoints(limit=-1)),
     (InvalidPath, lambda s: s.checkpoints(limit="3")),  # type: ignore[arg-type]
     (UnsafeWorkspace, lambda s: mulligan.open("")),
+    (UnsafeWorkspace, lambda s: mulligan.open("memory:").session("run", workspace="/no/such")),
+    (UnsafeWorkspace, lambda s: mulligan.open("memory:").agent("a", session="b", workspace="/no")),
     (UnsafeWorkspace, lambda s: mulligan.open("a\0b")),
     (UnsafeWorkspace, lambda s: mulligan.open(None)),  # type: ignore[arg-type]
     (InvalidName, lambda s: mulligan.session_name(7)),  # type: ignore[arg-type]
