@@ -15,9 +15,10 @@ from stat import S_ISREG
 def open_as_owner(file: str | Path, flags: int, home: str | Path | None = None) -> int:
     """Open a file of a store; one that root makes gets the owner of its directory, or of another.
 
-    ``home`` is where the file will be moved to.
+    ``home`` is where the file will be moved to. A link is refused.
     """
-    handle = os.open(file, flags, 0o600)
+    # The owner of the directory could lead root to any other file by a link.
+    handle = os.open(file, flags | os.O_NOFOLLOW, 0o600)
     if os.geteuid() == 0:
         with suppress(OSError):  # refused on some network file systems
             _give(handle, home or os.path.dirname(file))

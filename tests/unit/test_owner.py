@@ -11,6 +11,7 @@ import pytest
 
 import mulligan
 from mulligan.journal.lmdb import compact
+from mulligan.owner import open_as_owner
 from mulligan.store import engine_of
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space.reclaim_space import reclaim
@@ -72,3 +73,12 @@ def test_only_new_files_are_given_away(place: Path, tmp_path: Path) -> None:
     with mulligan.open(place) as store:
         store.session("main").state.set("memory/a", "y" * 10_000)
     assert pins.stat().st_uid == 0
+
+
+def test_a_link_leads_nobody_to_another_file(tmp_path: Path) -> None:
+    secret, link = tmp_path / "secret", tmp_path / "link"
+    secret.write_text("of root")
+    link.symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic link"):
+        open_as_owner(link, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    assert secret.read_text() == "of root"
