@@ -252,5 +252,5 @@ def _open_first(tasks: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Return at most ``most`` tasks, in their order: those to do, and the last that are done."""
     done = [task["id"] for task in tasks if task["status"] in DONE]
     room = max(0, most - (len(tasks) - len(done)))
-    dropped = set(done[: len(done) - room])
+    dropped = set(done[: max(0, len(done) - room)])
     return [task for task in tasks if task["id"] not in dropped][:most]

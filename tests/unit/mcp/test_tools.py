@@ -144,6 +144,11 @@ def test_long_lists_are_cut_and_say_so(
     found = client.call("tasks")
     assert [task["title"] for task in found["tasks"]] == ["task 2", "task 3", "task 4"]
     assert found["truncated"]
+    with monkeypatch.context() as more:
+        more.setattr(tools, "MAX_LISTED", 6)
+        found = client.call("tasks")
+    assert [task["title"] for task in found["tasks"]] == [f"task {n}" for n in range(5)]
+    assert not found["truncated"]
     ids = [effect["id"] for effect in client.call("effects")["effects"]]
     with mulligan.open(project) as store:
         assert ids == [effect.id for effect in store.session("main").effects.list()[-3:]]
