@@ -47,6 +47,8 @@ class _Epoch:
     def close(self) -> None:
         handle, self.handle = self.handle, -1
         if handle >= 0:
+            # That of no file: the ``__del__`` of another object that is garbage, too, may pin.
+            self.inode = 0
             os.close(handle)
 
     def __del__(self) -> None:
@@ -146,7 +148,7 @@ class Pins:
         return self._lock
 
     def _is_current(self, epoch: _Epoch) -> bool:
-        if self._file is None or epoch.handle < 0:
+        if self._file is None or epoch.inode < 0:
             return True
         try:
             return os.stat(self._file).st_ino == epoch.inode

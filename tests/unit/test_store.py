@@ -103,8 +103,44 @@ def test_a_handle_that_is_left_open_takes_no_other_with_it(tmp_path: Path) -> No
     assert output_of(ONE_OF_TWO, tmp_path) == "[0, 1, 2, 3]\n"
 
 
+CLOSED_BY_GARBAGE = """
+import gc, os, mulligan
+
+class Agent:
+    def __init__(self):
+        self.store = mulligan.open("store")
+        self.session = self.store.session("main")
+        if {writes}:
+            self.session.state.set("a", os.urandom(10_000))
+        self.last = Last(self)
+
+class Last:  # younger than the store: its end comes after that of the store's own objects
+    def __init__(self, agent):
+        self.agent = agent
+    def __del__(self):
+        if {writes}:
+            self.agent.session.state.set("b", os.urandom(10_000))
+        self.agent.store.close()
+
+mulligan.open("store").session("main").state.set("c", 1)
+other = mulligan.open("store")
+Agent()
+gc.collect()
+mulligan.open("next").close()
+print(sorted(other.session("main").state.get()))
+"""
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_store_can_be_used_and_closed_while_it_is_collected(tmp_path: Path, writes: bool) -> None:
+    """By the ``__del__`` of an object that is garbage together with it."""
+    expected = ["a", "b", "c"] if writes else ["c"]
+    assert output_of(CLOSED_BY_GARBAGE.format(writes=writes), tmp_path) == f"{expected}\n"
+
+
 def output_of(program: str, directory: Path) -> str:
     """Run a program of its own: a test holds every store that it opens until it ends."""
     command = [sys.executable, "-c", program]
     ran = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
     return ran.stdout

@@ -157,9 +157,10 @@ class OwnPack:
 
     def release(self) -> None:
         """Unlock and close; everything appended must be in the index, or be given up."""
-        with contextlib.suppress(OSError):
-            # Explicitly: if a forked process still has the file open, closing would not unlock it.
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                # Explicitly: a forked process may still have the file open, and the lock with it.
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.abandon()
 
     def abandon(self) -> None:
@@ -169,7 +170,10 @@ class OwnPack:
             os.close(fd)
 
     def __del__(self) -> None:
-        self.abandon()  # a store was dropped without being closed, or its process has forked
+        # A store was dropped without being closed, or its process has forked. The ``__del__`` of
+        # another object that is garbage, too, may still write: that takes another pack.
+        self.failed = True
+        self.abandon()
 
 
 class PackWriter:

@@ -63,6 +63,7 @@ class LmdbTables:
         # A text: every write looks at the file, and a path is converted at every call.
         self._file = str(directory / DATA)
         self._key = identity(directory)
+        self._is_dropped = False
         with self._monitor or nullcontext():  # even opening waits for the current writer
             self._shared: Environment | None = acquire(
                 self._key, directory, read_only=self._read_only, salvage=salvage
@@ -150,13 +151,16 @@ class LmdbTables:
         if self._monitor is not None:
             self._monitor.stop()
         if self._shared is not None:
-            release(self._key, self._shared)
+            if not self._is_dropped:
+                release(self._key, self._shared)
             self._shared = None
 
     def __del__(self) -> None:
         # A program dropped its store without closing it: each has a map of a terabyte.
         shared = getattr(self, "_shared", None)
         if shared is not None:
+            # Noted: the ``__del__`` of another object that is garbage, too, may close this one.
+            self._is_dropped = True
             drop(self._key, shared)
 
     def _environment(self) -> Environment:
