@@ -254,7 +254,8 @@ class _News:
             found = transcript.read_new(path, before.progress)
             if found.entries or found.is_whole:
                 self.subagents[id] = found
-            yield id, Transcript(path, **msgspec.structs.asdict(found.progress), stamp=stamp)
+            read = [] if found.has_more else stamp
+            yield id, Transcript(path, **msgspec.structs.asdict(found.progress), stamp=read)
         # A file that is gone was read before, and stays known.
         yield from ((id, before) for id, before in known.items() if id not in files)
 

@@ -240,6 +240,29 @@ def test_transcripts_of_subagents_are_read_if_they_have_changed(
     assert not agent.notes()
 
 
+def test_a_transcript_of_a_subagent_that_was_not_read_to_its_end_is_read_on(
+    agent: CodingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcript, "MAX_BYTES", 12)
+    for number in range(3):
+        agent.say({"s": number}, subagent="a1")
+    for call in ("t1", "t2", "t3"):
+        agent.batch(call)
+    assert agent.session().state.get("subagents/a1") == [{"s": 0}, {"s": 1}, {"s": 2}]
+
+
+def test_a_transcript_of_a_subagent_that_could_not_be_opened_is_tried_again(
+    agent: CodingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.say({"s": 1}, subagent="a1")
+    with monkeypatch.context() as busy:
+        nothing = NewEntries([], Progress())  # as with too many open files
+        busy.setattr(transcript, "read_new", lambda path, since: nothing)
+        agent.batch("t1")
+    agent.batch("t2")
+    assert agent.session().state.get("subagents/a1") == [{"s": 1}]
+
+
 def test_a_compaction_has_a_checkpoint_before_it(agent: CodingAgent) -> None:
     agent.say({"n": 1})
     agent.hook("PreCompact", trigger="auto")

@@ -43,12 +43,13 @@ class NewEntries(msgspec.Struct, frozen=True):
     """What a transcript has beyond some progress.
 
     ``is_whole`` means that the entries are all of the file, because it is not a continuation of
-    what was read before.
+    what was read before. ``has_more``: there may be more, although the file does not change.
     """
 
     entries: list[Any]
     progress: Progress
     is_whole: bool = False
+    has_more: bool = True
 
 
 def read_new(path: str | os.PathLike[str], since: Progress = START) -> NewEntries:
@@ -103,7 +104,8 @@ def _read(handle: int, since: Progress, hasher: blake3, *, is_whole: bool) -> Ne
     progress = Progress(
         since.offset + len(complete), hasher.hexdigest(), since.entries + len(lines)
     )
-    return NewEntries([entry(line) for line in lines], progress, is_whole)
+    has_more = len(data) == MAX_BYTES
+    return NewEntries([entry(line) for line in lines], progress, is_whole, has_more)
 
 
 def entry(line: bytes) -> Any:
