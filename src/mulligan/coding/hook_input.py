@@ -207,8 +207,17 @@ def _prompt_event(fields: Mapping[str, Any]) -> str | None:
     # With the text: prompts that a person types during a turn have the id of the turn's first one.
     # Conversations of subagents are compacted in a turn, too.
     what = _text(fields, "prompt") or _text(fields, "agent_id") or ""
-    digest = blake3(what.encode("utf-8", "surrogatepass")).hexdigest(length=8)
-    return f"{PROMPT_EVENT}{prompt_id[:MAX_ID]} {digest}"
+    return f"{PROMPT_EVENT}{prompt_id[:MAX_ID]} {_digest(what)}"
+
+
+def is_of(id: str, subagent: str | None) -> bool:
+    """Whether a ``prompt_event`` is of the turn of a subagent; of None, all are."""
+    ending = "" if subagent is None else f" {_digest(subagent)}"
+    return id.startswith(PROMPT_EVENT) and id.endswith(ending)
+
+
+def _digest(text: str) -> str:
+    return blake3(text.encode("utf-8", "surrogatepass")).hexdigest(length=8)
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from mulligan.coding.agent_session import (
     one_line,
     read_agent_session,
 )
-from mulligan.coding.hook_input import CLAUDE, PROMPT_EVENT, HookEvent, HookKind, ToolUse
+from mulligan.coding.hook_input import CLAUDE, HookEvent, HookKind, ToolUse, is_of
 from mulligan.coding.tool_policy import about
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.transcript import NewEntries
@@ -297,9 +297,10 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> Check
 
 def _handled(known: AgentSession, event: HookEvent) -> AgentSession:
     handled = known.handled
-    if event.kind in _GOES_ON and event.subagent is None:
-        # All hooks of a prompt have ended by now. The same text in the same turn is another one.
-        handled = [id for id in handled if not id.startswith(PROMPT_EVENT)]
+    if event.kind in _GOES_ON:
+        # All hooks of a prompt, or of a compaction, have ended by now. The same text in the same
+        # turn is another one, and a long turn is compacted many times.
+        handled = [id for id in handled if not is_of(id, event.subagent)]
     return msgspec.structs.replace(known, handled=[*handled, *event.ids][-MAX_HANDLED:])
 
 

@@ -65,6 +65,18 @@ def test_a_compaction_that_two_hooks_tell_of_has_one_checkpoint(agent: CodingAge
     assert [one.kind for one in agent.session().checkpoints()] == ["pre_operation"] * 3
 
 
+def test_each_compaction_of_a_subagent_has_a_checkpoint(agent: CodingAgent) -> None:
+    """A subagent may work for hours in one call of the main agent, which has no batch meanwhile."""
+    compaction = {"trigger": "auto", "prompt_id": "p-1", "agent_id": "a-1"}
+    for _ in range(3):
+        send(agent, None, "PreCompact", **compaction)
+        send(agent, None, "PreCompact", **compaction)  # of another hook
+        send(agent, None, "PostToolBatch", agent_id="a-2", tool_calls=[])
+        send(agent, None, "PreCompact", **compaction)
+        send(agent, None, "PostToolBatch", agent_id="a-1", tool_calls=[])
+    assert [one.kind for one in agent.session().checkpoints()] == ["pre_operation"] * 3
+
+
 @pytest.mark.parametrize("event", ["PostToolBatch", "Stop", "StopFailure"])
 def test_the_same_text_later_in_a_turn_is_another_prompt(agent: CodingAgent, event: str) -> None:
     """Claude Code gives prompts that are typed during a turn the id of the turn's first one."""
