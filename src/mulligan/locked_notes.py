@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mulligan.layout import sync_directory, write_all
-from mulligan.owner import open_as_owner
+from mulligan.owner import make_directory, open_as_owner
 
 
 def write_note(file: Path, data: bytes) -> int:
     """Make a note durable and return its locked handle, for ``close_note``."""
-    file.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
+    make_directory(file.parent)  # tmp/ may be deleted at any time
     handle = open_as_owner(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
         # Locked while it is empty: a process that finds the note must not mistake its owner for

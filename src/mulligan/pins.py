@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mulligan.errors import DiskFull, StoreUnwritable
-from mulligan.owner import open_as_owner
+from mulligan.owner import make_directory, open_as_owner
 
 NAME = "pins"
 
@@ -182,7 +182,7 @@ class Pins:
         except FileNotFoundError:
             # Otherwise a deleted store would be reported as one that cannot be written.
             self._check_present()
-            os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+            make_directory(os.path.dirname(file))
             return _open(file)
 
 

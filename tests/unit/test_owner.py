@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import mulligan
 from mulligan.journal.lmdb import compact
-from mulligan.owner import open_as_owner
+from mulligan.locked_notes import close_note, write_note
+from mulligan.owner import make_directory, open_as_owner
+from mulligan.repair.originals import Originals
 from mulligan.store import engine_of
+from mulligan.supervisor.heartbeat import heartbeat_reader
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space.reclaim_space import reclaim
 
@@ -59,6 +64,29 @@ def test_what_root_writes_belongs_to_the_owner_of_the_store(
         with upkeep_lock(engine_of(store), wait=False):
             assert reclaim(engine_of(store)).journal_bytes
     assert locked_out(place) == []
+
+
+def test_directories_that_root_makes_do_not_lock_the_owner_out(place: Path) -> None:
+    store = place / ".mulligan"
+    for part in ("tmp", "locks"):
+        shutil.rmtree(store / part)
+    Originals(store, datetime(2026, 1, 1, tzinfo=UTC)).keep_stretch("packs/1", 10, [(0, b"old")])
+    heartbeat_reader(str(store), "main", "agent", 1)
+    close_note(write_note(store / "tmp" / "note", b"{}"))
+    with mulligan.open(place) as opened:
+        opened.session("main").state.set("memory/a", 1)
+    assert locked_out(place) == []
+
+
+def test_only_new_directories_are_given_away(place: Path) -> None:
+    known = place / "known"
+    known.mkdir(mode=0o700)
+    make_directory(known)
+    assert known.stat().st_uid == 0
+    known.rmdir()
+    known.write_text("no directory")
+    with pytest.raises(FileExistsError):
+        make_directory(known)
 
 
 def test_only_new_files_are_given_away(place: Path, tmp_path: Path) -> None:

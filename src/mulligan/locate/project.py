@@ -19,7 +19,7 @@ from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.layout import LOCKS, PROJECT, sync_directory, write_file
 from mulligan.locate.identity import Identity, identity_of
 from mulligan.locate.small_json import decoded, encoded
-from mulligan.owner import open_as_owner
+from mulligan.owner import make_directory, open_as_owner
 
 VERSION = 1
 _LOCK = "project"
@@ -105,7 +105,7 @@ def _write(store: Path, places: list[Place]) -> None:
 
     content = {"version": VERSION, "places": _plain(places), "check": _check(places)}
     temporary = store / "tmp" / f"{PROJECT}.{os.urandom(8).hex()}"
-    temporary.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
+    make_directory(temporary.parent)  # tmp/ may be deleted at any time
     try:
         write_file(temporary, json.dumps(content, indent=2).encode() + b"\n")
         # Renamed into place, so that a reader or a crash never sees half a file.
@@ -128,7 +128,7 @@ def _check(places: list[Place]) -> str:
 @contextmanager
 def _locked(store: Path) -> Iterator[None]:
     """Lock the file for a change; a dead process holds no lock."""
-    (store / LOCKS).mkdir(mode=0o700, exist_ok=True)
+    make_directory(store / LOCKS)
     handle = open_as_owner(store / LOCKS / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         # Read, change and write under one lock, or two processes would drop each other's entries.

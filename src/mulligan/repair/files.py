@@ -83,6 +83,7 @@ from mulligan.objects.rescue import (
     rewrite_header,
     write_pack,
 )
+from mulligan.owner import make_directory
 from mulligan.repair.ends import may_be_lost
 from mulligan.repair.originals import Originals
 
@@ -128,7 +129,7 @@ def repair_files(
         raise StoreNotFound(f"There is no store at {directory}.")
     with _translated(directory):
         for part in layout.PARTS:
-            (directory / part).mkdir(mode=0o700, exist_ok=True)
+            make_directory(directory / part)
         return _Repair(directory, now, failpoint, progress).run()
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mulligan import layout
+from mulligan.owner import make_directory, open_as_owner
 
 
 class Originals:
@@ -25,7 +26,7 @@ class Originals:
         path = self.directory / name
         for made in reversed((path.parent, *path.parent.parents)):
             if made.is_relative_to(self._store) and not made.is_dir():
-                made.mkdir(mode=0o700)  # one by one: parents get no mode from ``mkdir``
+                make_directory(made)  # one by one: parents get no mode from ``mkdir``
                 # Each name on the way must be durable before the store forgets the original.
                 layout.sync_directory(made.parent)
         self.is_empty = False
@@ -50,7 +51,7 @@ class Originals:
         """
         path = self.path(name)
         self._stretches.append(path)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        handle = open_as_owner(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
         try:
             os.ftruncate(handle, length)
             for offset, data in pieces:

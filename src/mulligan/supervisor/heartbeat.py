@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from mulligan.owner import make_directory
 from mulligan.session.runtime.heartbeat import AgentStep, read_step
 from mulligan.supervisor.stimuli import Beat, Progressed
 
@@ -54,7 +55,8 @@ class HeartbeatReader:
 def heartbeat_reader(store: str, session: str, agent: str, epoch: int) -> HeartbeatReader:
     """Return the heartbeat of a process that is about to be started."""
     directory = Path(store) / "tmp" / DIRECTORY
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for made in (directory.parent, directory):  # tmp/ may be deleted at any time
+        make_directory(made)
     # A name may contain anything, for example a slash, and each process needs its own file.
     name = hashlib.blake2s(f"{session}\0{agent}".encode(), digest_size=8).hexdigest()
     beats = HeartbeatReader(directory / f"{name}-{epoch}")

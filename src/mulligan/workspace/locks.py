@@ -29,7 +29,7 @@ from mulligan.engine import Engine
 from mulligan.errors import DiskFull, RestoreBusy, StoreUnwritable
 from mulligan.journal.lock_owner import REPORT_AFTER_SECONDS, STOPPED_POLL_SECONDS, find_flock_owner
 from mulligan.layout import LOCKS
-from mulligan.owner import open_as_owner
+from mulligan.owner import make_directory, open_as_owner
 from mulligan.workspace.restore.fileops import is_disk_full
 
 RESTORE, GATE, FILES = "restore", "gate", "files"
@@ -274,7 +274,7 @@ class _Held:
         except FileNotFoundError:
             # Otherwise a deleted store would be reported as one that cannot be written.
             self._engine.check_present()
-            os.makedirs(locks, mode=0o700, exist_ok=True)  # stores of earlier versions have none
+            make_directory(locks)  # stores of earlier versions have none
             return open_as_owner(file, flags)
 
     def _wait(self, handle: int, how: int, doing: str) -> None:

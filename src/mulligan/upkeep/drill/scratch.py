@@ -21,6 +21,7 @@ from mulligan.errors import DiskFull, UnsafeWorkspace
 from mulligan.failpoints import Failpoint
 from mulligan.layout import STAGING, remove_tree
 from mulligan.locked_notes import close_note, left_note, write_note
+from mulligan.owner import make_directory
 from mulligan.workspace.entries import from_name, to_name
 from mulligan.workspace.restore.fileops import is_disk_full
 
@@ -89,7 +90,7 @@ def _base(engine: Engine, where: Path | None) -> Path:
         if engine.directory is None:
             return Path(tempfile.gettempdir())
         made = engine.directory / "tmp"
-        made.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
+        make_directory(made)  # tmp/ may be deleted at any time
         return made.resolve()
     if not where.is_dir():
         raise UnsafeWorkspace(
