@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from sys import is_finalizing
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 from weakref import finalize
@@ -40,8 +41,8 @@ class Job(Generic[T]):
         except BaseException as error:
             # Raised where the result is asked for.
             self._error = error
-        del self._call  # it refers to what was compressed
         self._is_over.set()
+        del self._call  # it refers to what was compressed
 
     def done(self) -> bool:
         """Whether the call has ended."""
@@ -49,6 +50,8 @@ class Job(Generic[T]):
 
     def result(self) -> T:
         """Wait for the end of the call, and return its result or raise its error."""
+        if is_finalizing() and not self.done():
+            self.run()  # the thread stands still, maybe in the middle of the call
         self._is_over.wait()
         if self._error is not None:
             raise self._error
@@ -68,7 +71,7 @@ class Helper:
         job = Job(partial(call, *args, **kwargs))
         # Under the lock: two threads must not start two, nor one add a job to a thread that ends.
         with self._lock:
-            if self._thread is not None or self._start():
+            if not is_finalizing() and (self._thread is not None or self._start()):
                 self._jobs.put(job)  # type: ignore[arg-type]  # its result is of no concern there
                 return job
         job.run()
@@ -102,8 +105,10 @@ class Helper:
             if thread is None:
                 return
             self._jobs.put(None)
-        # Without the lock: the running job may take a while, and ``do`` must not wait for it.
-        thread.join()
+        # At the end of the interpreter, other threads never run again.
+        if not is_finalizing():
+            # Without the lock: the running job may take a while, and ``do`` must not wait for it.
+            thread.join()
 
 
 def _work(jobs: SimpleQueue[Job[object] | None]) -> None:

@@ -28,13 +28,38 @@ def test_jobs_run_in_order_and_their_errors_are_raised_where_the_result_is_asked
 
 def printed(program: str) -> str:
     start = "import atexit, sys; from mulligan.objects.background import Helper"
-    done = subprocess.run([sys.executable, "-c", f"{start}; {program}"], capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{start}\n{program}"], capture_output=True, timeout=5
+    )
     assert done.stderr == b""
     return done.stdout.decode().strip()
 
 
 def test_jobs_are_done_while_a_program_exits() -> None:
     assert printed("atexit.register(lambda: print(Helper().do(sum, [1, 2]).result()))") == "3"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_jobs_are_done_by_what_is_collected_at_the_end_of_a_program(when: str) -> None:
+    """By then, threads never run again."""
+    program = f"""
+import threading
+
+class Last:
+    def __init__(self):
+        self.me, self.helper = self, Helper()
+        self.helper.do(sum, []).result()
+        if {when == "before"}:
+            self.busy = self.helper.do(threading.Event().wait, 60)
+            self.job = self.helper.do(sum, [1, 2])
+    def __del__(self):
+        job = self.job if {when == "before"} else self.helper.do(sum, [1, 2])
+        print(job.result(), sys.is_finalizing())
+        self.helper.close()
+
+Last()
+"""
+    assert printed(program) == "3 True"
 
 
 def test_no_locks_are_used_that_a_fork_takes_in_other_modules() -> None:
