@@ -66,8 +66,13 @@ class TranscriptFollower:
         self._unknown: set[Path] = set()
 
     def look(self) -> list[Checkpoint]:
-        """Record what is new; return the checkpoints that were taken."""
-        taken = []
+        """Record what is new; return the checkpoints that were taken.
+
+        One that fails, such as of a session that another process writes, keeps no other waiting:
+        its error is raised after all.
+        """
+        taken: list[Checkpoint] = []
+        failed: Exception | None = None
         for path, stamp in self._candidates():
             if self._stamps.get(path) == stamp:
                 continue
@@ -84,9 +89,13 @@ class TranscriptFollower:
                 self._followed[path] = found
                 try:
                     taken += self._record(found)
-                except BaseException:
+                except BaseException as error:
                     del self._stamps[path]  # so that the next look tries again
-                    raise
+                    if not isinstance(error, Exception):
+                        raise
+                    failed = failed or error
+        if failed is not None:
+            raise failed
         return taken
 
     def unmatched(self) -> list[str]:

@@ -10,13 +10,13 @@ import pytest
 
 import mulligan
 from mulligan.coding.agent_session import agent_session
-from mulligan.coding.follow import EVENT, TranscriptFollower
+from mulligan.coding.follow import EVENT, Followed, TranscriptFollower
 from mulligan.coding.hook_input import HookEvent, HookKind
 from mulligan.coding.recorder import record
 from mulligan.coding.rewind.target import Conversation
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.transcript_format import encode
-from mulligan.errors import DiskFull
+from mulligan.errors import DiskFull, LeaseHeld
 from tests.unit.coding.claude_entries import Transcript
 from tests.unit.coding.codex_entries import OLD, Rollout
 
@@ -93,6 +93,31 @@ def test_what_could_not_be_recorded_is_recorded_by_the_next_look(
     (taken,) = follower.look()
     assert taken.note == "first"
     assert follower.look() == []
+
+
+def test_a_session_that_cannot_be_written_keeps_no_other_waiting(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def recording(follower: TranscriptFollower, found: Followed) -> list[mulligan.Checkpoint]:
+        seen.append(found)
+        if len(seen) == 1:
+            raise LeaseHeld("Another process writes this session.")
+        return recorded(follower, found)
+
+    seen: list[Followed] = []
+    recorded = TranscriptFollower._record
+    monkeypatch.setattr(TranscriptFollower, "_record", recording)
+    follower = place.follower()
+    for id in ("first", "second"):
+        said = Rollout(str(place.work))
+        said.entries[0]["payload"] |= {"id": id, "session_id": id}
+        said.prompt(id, "t1")
+        (place.folder / f"rollout-2026-11-18T10-00-00-{id}.jsonl").write_bytes(encode(said.entries))
+    with pytest.raises(LeaseHeld):
+        follower.look()
+    assert len(place.names()) == 1
+    follower.look()
+    assert sorted(place.names()) == ["codex-first", "codex-second"]
 
 
 def test_a_named_file_that_is_no_transcript_is_told(place: Place):
