@@ -290,14 +290,15 @@ class Tools:
 
         def decide(work: Work) -> str:
             known, record = _known(work.document, id)
-            now = self._call(known, record).status
-            if now != IN_DOUBT:
-                is_now = "under way" if now == CALLED else now
+            call = self._call(known, record)
+            if call.status != IN_DOUBT:
+                is_now = "under way" if call.status == CALLED else call.status
                 raise Conflict(
-                    f"The tool call {known} ({record.get('name')}) is {is_now}, not in doubt.",
+                    f"The tool call {known} ({call.name}) is {is_now}, not in doubt.",
                     hint="Nothing was written.",
                 )
-            _write(work, _KINDS[status], known, {**record, **fields})
+            # Programs of earlier versions named it in another way.
+            _write(work, _KINDS[status], known, {**record, "name": call.name, **fields})
             return known
 
         made = self._writer.commit(decide)
@@ -526,12 +527,15 @@ def _records(document: Document, statuses: Collection[str] | None) -> dict[str, 
 
 def _paths(document: Document) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
     """Yield where each record of a call is, its id and its status; its values are not loaded."""
+    known = set()
     for path in ((*STATE, TOOLS), (*STATE, TOOLS, OLD_CALLS)):
         above = document.find(path)
         node = None if above is MISSING else document.resolved(above)
         for id in document.entries(node) if nodes.is_map(node) else ():
             status = document.find((*path, id, "status"))
-            if isinstance(status, str):
+            # What was written of an old call since, such as its end, is in the first place.
+            if isinstance(status, str) and id not in known:
+                known.add(id)
                 yield (*path, id), id, status
 
 

@@ -244,6 +244,9 @@ def test_what_programs_of_earlier_versions_wrote_is_read(session: Session) -> No
     )
     [call] = session.tools.list(in_doubt=True)
     assert (call.id, call.name) == ("a", "pay")
+    settled = session.tools.settle("a", "done", result="paid")
+    assert (settled.name, settled.status, settled.result) == ("pay", "returned", "paid")
+    assert session.tools.list() == [settled]
 
 
 def test_wrong_uses_are_refused(session: Session) -> None:
