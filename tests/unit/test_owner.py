@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,6 +77,15 @@ def test_directories_that_root_makes_do_not_lock_the_owner_out(place: Path) -> N
     with mulligan.open(place) as opened:
         opened.session("main").state.set("memory/a", 1)
     assert locked_out(place) == []
+
+
+def test_the_guard_that_root_makes_against_git_clean_is_seen_by_the_owner(place: Path) -> None:
+    subprocess.run(["git", "init", "-q", place], check=True)
+    (place / "a").write_text("in the repository that is newer than the store")
+    with mulligan.open(place) as store:
+        store.session("main", workspace=place).checkpoint()
+    assert (place / ".mulligan" / ".git" / "HEAD").is_file()
+    assert locked_out(place / ".mulligan") == []
 
 
 def test_only_new_directories_are_given_away(place: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mulligan.layout import NAME, STAGING, sync_directory, write_file
+from mulligan.owner import make_directory
 
 EXCLUDED = (NAME, f"{STAGING}*")
 """Lines for ``info/exclude`` that keep stores and pointers out of ``git status`` and ``add``."""
@@ -132,7 +133,7 @@ def guard(store: Path) -> bool:
     # Git recognises a repository by HEAD, objects and refs. HEAD comes last, so that a crash leaves
     # nothing that looks like one.
     for part in (marker, marker / "objects", marker / "refs"):
-        part.mkdir(mode=0o700, exist_ok=True)
+        make_directory(part)
     write_file(marker / "HEAD", b"ref: refs/heads/none\n")
     # Durable before the store is used: `git clean` after a power cut must find the guard.
     for part in (marker, store):
