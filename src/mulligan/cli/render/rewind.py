@@ -49,7 +49,8 @@ def print_prompts(call: CliContext, found: Conversation, prompts: Sequence[Rewin
     echo_columns([_row(prompt) for prompt in prompts])
     if any(prompt.files is None for prompt in prompts):
         click.echo(
-            "No hook ran before the prompts whose files are unknown; `mulligan doctor` checks them."
+            "No checkpoint has the files that are unknown: retention has removed it since, or no "
+            "hook took one; `mulligan doctor` checks them."
         )
     if prompts:
         last = prompts[-1].number

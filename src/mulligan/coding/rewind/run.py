@@ -242,7 +242,7 @@ def _check_files(session: Session, target: Target, options: RewindOptions) -> No
         raise CannotRewind(f"The session {session.name!r} has no directory of files.")
     if not target.has_files or session.internal.files_at(target.point) is None:
         raise CannotRewind(
-            "No checkpoint of files was taken then.",
+            "No checkpoint has the files of then.",
             hint="Nothing was changed. --chat takes the conversation back alone.",
         )
 

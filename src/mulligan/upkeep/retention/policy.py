@@ -28,9 +28,8 @@ ROUTINE, PRE_OPERATION, RECOVERY, MANUAL = "routine", "pre_operation", "recovery
 KINDS = (ROUTINE, PRE_OPERATION, RECOVERY, MANUAL)
 """The kinds with a table of their own; others are in ``[retention.kinds]``, or like routine."""
 
-OWNED = ("langgraph", "agent-framework")
-"""Kinds whose checkpoints belong to a framework, which removes them itself. All are kept, unless
-``[retention.kinds]`` has other rules for them."""
+PROMPT = "prompt"
+"""The kind of the checkpoints before the prompts of coding agents."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +78,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 THINNED = Rules(keep_last=3, keep_hourly=24, keep_daily=7)
 """The default of routine checkpoints."""
 
+_ALL = Rules(keep_all=True)
+
+PROMPTS = Rules(keep_last=20, keep_within=30 * DAY)
+"""The default of checkpoints before prompts: `mulligan rewind` goes back to them."""
+
+KNOWN_KINDS = {"langgraph": _ALL, "agent-framework": _ALL, PROMPT: PROMPTS}
+"""The rules of kinds that adapters take, unless ``[retention.kinds]`` has others. Checkpoints that
+belong to a framework are all kept: it removes them itself."""
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What to keep of a store.
@@ -123,8 +131,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return kind, getattr(self, kind)
         if kind in self.kinds:
             return f"kinds.{kind}", self.kinds[kind]
-        if kind in OWNED:
-            return f"kinds.{kind}", Rules(keep_all=True)
+        if kind in KNOWN_KINDS:
+            return f"kinds.{kind}", KNOWN_KINDS[kind]
         return ROUTINE, self.routine
 
     def to_table(self) -> dict[str, Any]:
@@ -202,7 +210,7 @@ def _kinds(
         except InvalidName as error:
             raise reader.error((*place, name), str(error)) from error
     return {
-        name: _rules(default.routine, given, reader, (*place, name))
+        name: _rules(PROMPTS if name == PROMPT else default.routine, given, reader, (*place, name))
         for name, given in tables.items()
     }
 

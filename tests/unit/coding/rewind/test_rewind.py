@@ -315,7 +315,7 @@ def test_a_session_without_a_conversation(agent: Recorded):
 def test_a_prompt_from_before_the_hooks_has_a_conversation_only(agent: Recorded):
     agent.said.prompt("unseen", promptId="unknown")
     agent.hook("Stop", "routine")
-    with pytest.raises(CannotRewind, match="No checkpoint of files"):
+    with pytest.raises(CannotRewind, match="No checkpoint has the files"):
         plan(agent, "4")
     assert texts(plan(agent, "4", "chat").entries or [])[-1] == "done: third"
 

@@ -201,6 +201,16 @@ def test_a_kind_that_nobody_named_is_like_routine() -> None:
         assert policy.rules_of(kind) == (kind, getattr(policy, kind))
 
 
+def test_prompts_of_coding_agents_have_rules_of_their_own() -> None:
+    default = Rules(keep_last=20, keep_within=30 * DAY)
+    assert parse("[retention.routine]\nkeep_last = 1").rules_of("prompt") == (
+        "kinds.prompt",
+        default,
+    )
+    policy = parse("[retention.kinds.prompt]\nkeep_last = 5\n[retention.kinds.own]\nkeep_last = 1")
+    assert policy.rules_of("prompt")[1] == Rules(keep_last=5, keep_within=30 * DAY)
+
+
 def test_rules_in_words() -> None:
     assert str(THINNED) == "keep_last 3, keep_hourly 24, keep_daily 7"
     assert str(Rules(keep_within=36 * HOUR)) == "keep_within 36h"

@@ -16,7 +16,7 @@ from mulligan.model import Checkpoint
 from mulligan.store import engine_of
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.retention.policy import Policy, Rules, with_options
+from mulligan.upkeep.retention.policy import DAY, Policy, Rules, with_options
 from mulligan.upkeep.retention.prune import PRUNED, Pruned, Pruner
 
 NOTHING = Policy(
@@ -73,6 +73,20 @@ def test_the_last_ones_stay_and_restore_byte_for_byte(
         assert (work / "file").read_bytes() == bytes([number]) * 20_000
         assert session.state.get("step") == number
     assert store.verify().problems == ()
+
+
+def test_prompts_stay_for_a_month_and_the_last_ones_longer(
+    timed: Store, clock: FakeClock, work: Path
+) -> None:
+    """`mulligan rewind` goes back to any of them."""
+    session = timed.session("claude-1", workspace=work)
+    prompts = [taken.seq for taken in steps(session, work, 25, kind="prompt")]
+    clock.advance(29 * DAY)
+    prune(timed, Policy())
+    assert left(session) == prompts
+    clock.advance(2 * DAY)
+    prune(timed, Policy())
+    assert left(session) == prompts[-20:]
 
 
 def test_a_plan_changes_nothing(store: Store, session: Session, work: Path) -> None:
