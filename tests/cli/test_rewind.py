@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -281,6 +282,23 @@ def test_an_agent_at_work_is_named(agent: Recorded, cli: Cli):
         assert said.code == 0
         assert "claude is at work" in said.err
         live.internal.release_hold()
+
+
+def test_a_command_that_may_still_run_is_named(agent: Recorded, cli: Cli):
+    """`kill -9` of an agent does not end its shell."""
+    process = subprocess.Popen(["sleep", "1000"])
+    with mulligan.open(agent.work) as store:
+        hook = store.agent("claude", session=f"claude-{OLD}", process=process.pid)
+        hook.tools.begin("Bash", {"command": "sleep 40; echo 2 > k2"}, id="toolu_1")
+        hook.close()
+    process.kill()
+    process.wait()
+    said = cli("rewind", "--to", "2", "--dry-run")
+    assert "whether Bash `sleep 40; echo 2 > k2` has ended is not known" in said.err
+    found = cli("rewind", "--to", "2", "--dry-run", "--json").json
+    assert [one["id"] for one in found["in_doubt"]] == ["toolu_1"]
+    assert cli("tools", "-s", f"claude-{OLD}", "settle", "toolu_1", "done").code == 0
+    assert "has ended" not in cli("rewind", "--to", "2", "--dry-run").err
 
 
 def test_effects_stay_in_the_world_and_are_shown(agent: Recorded, cli: Cli):

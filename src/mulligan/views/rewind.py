@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mulligan.views.effects import effect_view
+from mulligan.views.effects import call_view, effect_view
 from mulligan.views.files import file_change_views, problem_views
 from mulligan.views.points import point_view
 
@@ -58,6 +58,7 @@ def rewind_view(
         "agent": plan.agent.agent,
         "agent_session": plan.agent.id,
         "is_live": plan.is_live,
+        "in_doubt": [call_view(one) for one in plan.in_doubt],
         "what": plan.what,
         "to": point_view(plan.point),
         "prompt": first and prompt_view(first),

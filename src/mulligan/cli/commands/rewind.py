@@ -137,12 +137,18 @@ def _rewind(
     accept: bool,
     yes: bool,
 ) -> None:
-    from mulligan.cli.render.rewind import print_plan, print_rewound, warn_of_agent
+    from mulligan.cli.render.rewind import (
+        print_plan,
+        print_rewound,
+        warn_of_agent,
+        warn_of_calls,
+    )
     from mulligan.coding.rewind.run import rewind
     from mulligan.views.rewind import planned_rewind_view, rewind_view
 
     session = found.session
     warn_of_agent(plan)
+    warn_of_calls(plan)
     if not call.json and not call.quiet:
         if plan.files is not None:
             warn_of_open_files(plan.files.open_files)

@@ -27,12 +27,14 @@ from mulligan.cli.render.text import (
     plural,
     shorten,
 )
+from mulligan.coding.hook_input import ToolUse
+from mulligan.coding.tool_policy import about
 
 if TYPE_CHECKING:
     from mulligan.cli.context import CliContext
     from mulligan.coding.rewind.run import RewindPlan, RewindResult
     from mulligan.coding.rewind.target import Conversation, RewindPrompt
-    from mulligan.model import EffectPlan, FileChange, Restored
+    from mulligan.model import EffectPlan, FileChange, Restored, ToolCall
 
 WIDEST_TEXT = 100
 UNKNOWN = "unknown"
@@ -117,6 +119,24 @@ def warn_of_agent(plan: RewindPlan) -> None:
         said = f"Warning: {plan.agent.agent} is at work in {plan.session}. It goes on with its "
         said += "own conversation, on the files that are restored; end it first."
         click.echo(Cell(clean(said), "yellow").styled(), err=True)
+
+
+def warn_of_calls(plan: RewindPlan) -> None:
+    """Warn of commands that may go on changing the files after their agent was killed."""
+    if plan.is_live or plan.files is None:
+        return
+    for one in plan.in_doubt:
+        said = (
+            f"Warning: whether {_call(one)} has ended is not known. It may still run, and change "
+        )
+        said += f"these files: look with `ps`. `mulligan tools settle {one.id} done|failed`, with "
+        said += f"`-s {plan.session}`, ends this warning."
+        click.echo(Cell(clean(said), "yellow").styled(), err=True)
+
+
+def _call(call: ToolCall) -> str:
+    what = about(ToolUse(call.name, call.args))
+    return f"{call.name} `{shorten(_first_words(what), 60)}`" if what else call.name
 
 
 def _row(prompt: RewindPrompt) -> list[Cell]:

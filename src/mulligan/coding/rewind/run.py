@@ -42,7 +42,7 @@ from mulligan.coding.transcripts.transcript_format import (
 from mulligan.decoding import ready
 from mulligan.errors import CannotRewind
 from mulligan.failpoints import Failpoint, FailpointHook
-from mulligan.model import EffectPlan, Plan, Point, Restored
+from mulligan.model import EffectPlan, Plan, Point, Restored, ToolCall
 from mulligan.session.components import AGENTS
 from mulligan.session.names import WORKSPACE, session_name
 from mulligan.timeline.undo import first_restore
@@ -85,7 +85,8 @@ class RewindPlan(msgspec.Struct, frozen=True):
     is written. ``closed`` are calls that get a result because they had none. ``files`` is None if
     files are not taken back in place. ``start`` is the directory in which the agent continues.
     ``effects`` are those after the point; see ``undoes_effects``. ``is_live`` says that a process
-    of the agent runs.
+    of the agent runs. ``in_doubt`` are calls whose end was not recorded: the commands of an agent
+    that was killed go on without it.
     """
 
     session: str
@@ -103,6 +104,7 @@ class RewindPlan(msgspec.Struct, frozen=True):
     fork: Path | None = None
     effects: EffectPlan = EffectPlan()
     is_live: bool = False
+    in_doubt: tuple[ToolCall, ...] = ()
 
     @property
     def point(self) -> Point:
@@ -160,6 +162,7 @@ def plan_rewind(
         fork=options.fork,
         effects=_effects_after(session, target.point),
         is_live=session.internal.is_held(agent.agent),
+        in_doubt=tuple(session.tools.list(in_doubt=True)),
     )
     if options.what != "files" and format is not None and folder is not None:
         time = _now(session.internal.clock.now())
