@@ -359,7 +359,12 @@ class Environment:
         self._is_paused = True  # the wait below releases the lock
         # Those of the thread that forks cannot end before the fork.
         own = {threading.get_ident()}
-        self._wait_for(lambda: self._by_thread.keys() <= own, FORK_WAIT_SECONDS)
+        try:
+            self._wait_for(lambda: self._by_thread.keys() <= own, FORK_WAIT_SECONDS)
+        except BaseException:
+            # A signal: Python forks nevertheless, and nothing would resume it.
+            self.resume()
+            raise
         return True
 
     def resume(self) -> None:

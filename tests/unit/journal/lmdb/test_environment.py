@@ -207,6 +207,21 @@ def test_a_fork_of_another_thread_meanwhile_lets_no_transaction_in(
     assert value(tables) == b"value"
 
 
+def test_a_signal_while_a_fork_waits_leaves_the_store_usable(
+    tables: LmdbTables, shared: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as waiting:
+        waiting.setattr(Environment, "_wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            open_environments._before_fork()
+    open_environments._after_fork()  # Python prints the exception, and forks
+    assert not shared._lock.locked()
+    assert value(tables) == b"value"
+
+
 def test_too_many_open_files_are_not_called_damage(tmp_path: Path) -> None:
     mulligan.open(tmp_path).close()
 
