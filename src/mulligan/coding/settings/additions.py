@@ -115,6 +115,12 @@ class AdditionsRecord:
         if known.original(file.text) is not None:
             self._write(msgspec.structs.replace(known, written=_digest(text)))
 
+    def write_exclusion(self, exclusion: str) -> None:
+        """Record what is about to be added for git, in a repository newer than the hooks."""
+        known = self.read()
+        if known.exclusion != exclusion:
+            self._write(msgspec.structs.replace(known, exclusion=exclusion))
+
     def _write(self, added: Additions) -> None:
         self._record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Durable before the file is written: after a crash in between, the record is of something

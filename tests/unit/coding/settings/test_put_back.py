@@ -57,6 +57,10 @@ def test_a_repository_that_is_newer_than_the_hooks_ignores_them(tmp_path: Path, 
     shown = subprocess.run(run, cwd=agent.project, check=True, capture_output=True, text=True)
     assert shown.stdout == "A  a\n"
     assert not agent.notes()
+    exclude = agent.project / ".git" / "info" / "exclude"
+    assert "settings.local.json" in exclude.read_text()
+    uninstall(target)
+    assert "settings.local.json" not in exclude.read_text()
 
 
 @pytest.mark.parametrize("event", ["PostToolBatch", "SubagentStop", "Stop"])
