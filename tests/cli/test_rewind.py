@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,81 @@ def test_undo_brings_the_files_back(agent: Recorded, cli: Cli):
     assert cli("rewind", "--json").json["agent_session"] == OLD
     again = cli("rewind", "--undo")
     assert (again.code, "no rewind to undo" in again.err) == (106, True)
+
+
+INTERRUPTED = """
+import sys
+import mulligan.opener
+from mulligan.failpoints import Failpoint
+from mulligan.cli.main import main
+from mulligan.testing.failpoints import fail_at
+
+failpoint = fail_at(Failpoint.RESTORE_RENAMED, KeyboardInterrupt())
+real = mulligan.opener.open_store
+def open_store(path, variables, create, keep_env, clock, _, *rest, **more):
+    return real(path, variables, create, keep_env, clock, failpoint, *rest, **more)
+mulligan.opener.open_store = open_store
+main()
+"""
+
+
+@pytest.fixture
+def interrupted(agent: Recorded) -> str:
+    """What a rewind to the second prompt says that Ctrl-C ends at its first file."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "rewind", "--to", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    return done.stderr
+
+
+def test_ctrl_c_says_what_is_half_done(agent: Recorded, cli: Cli, interrupted: str):
+    assert f"Interrupted: the files in {agent.work} are half restored." in interrupted
+    program = f"mulligan -s claude-{OLD}"
+    assert f"`{program} restore --continue` finishes it" in " ".join(interrupted.split())
+    listed = cli("rewind")
+    assert listed.code == 0
+    assert "was interrupted: the files in" in listed.err
+    assert "restore --abandon` leaves the files as they are" in " ".join(listed.err.split())
+
+
+def test_a_rewind_that_was_interrupted_is_undone(agent: Recorded, cli: Cli, interrupted: str):
+    found = cli("rewind", "--undo", "--json").json
+    assert found["safety"] is not None
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    assert "interrupted" not in cli("rewind").err
+
+
+@pytest.mark.parametrize("way", ["--continue", "--abandon"])
+def test_an_interrupted_rewind_that_was_ended_is_undone(
+    agent: Recorded, cli: Cli, interrupted: str, way: str
+):
+    assert cli("-s", f"claude-{OLD}", "restore", way).code == 0
+    assert "The files are as before the rewind." in cli("rewind", "--undo").out
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+def test_an_interrupted_rewind_that_is_typed_again_is_undone_as_one(
+    agent: Recorded, cli: Cli, interrupted: str
+):
+    assert cli("rewind", "--to", "2").code == 0
+    assert files(agent.work) == {"a.txt": "one"}
+    assert "The files are as before the rewind." in cli("rewind", "--undo").out
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    assert cli("rewind", "--undo").code == 0, "the first one was undone with it"
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+def test_an_interrupted_rewind_is_not_undone_without_its_files(
+    agent: Recorded, cli: Cli, interrupted: str
+):
+    refused = cli("--no-files", "rewind", "--undo")
+    assert refused.code != 0
+    assert cli("rewind", "--undo").code == 0
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
 
 
 def test_undo_of_a_named_branch(agent: Recorded, cli: Cli):

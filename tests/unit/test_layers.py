@@ -103,7 +103,7 @@ INNER = {
         {"claude_settings", "codex_settings", "gemini_settings", "opencode_settings"},
         {"install"},
     ],
-    "coding.rewind": [{"target"}, {"run"}, {"find_session"}],
+    "coding.rewind": [{"target", "own_restore"}, {"run"}, {"find_session"}],
     "config": [{"values", "text"}, {"tables"}, {"lines"}],
     "journal": [
         {"protocol", "chain", "lock_owner", "records"},

@@ -82,6 +82,11 @@ def first_restore(events: Iterable[Event]) -> Event | None:
     return next((event for event in events if event.kind == RESTORED), None)
 
 
+def restores(events: Iterable[Event]) -> list[Event]:
+    """Return the restores, undos and redos among events."""
+    return [event for event in events if event.kind == RESTORED]
+
+
 def outermost(paths: Sequence[Path]) -> list[Path]:
     """Return the paths without those that lie inside another one."""
     # Shorter first, so that each path comes after all that could contain it.

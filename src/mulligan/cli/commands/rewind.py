@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,12 @@ from mulligan.cli.context import (
 )
 from mulligan.cli.conversations import agent_folder, continue_command, typed_in
 from mulligan.cli.render.effects import refuse_left_behind
+from mulligan.cli.render.pending import interruptible, warn_of_pending
 from mulligan.cli.render.restored import exit_if_incomplete, print_problems
 from mulligan.cli.render.text import print_json
 
 if TYPE_CHECKING:
-    from mulligan import Session
+    from mulligan import Session, Store
     from mulligan.coding.rewind.run import RewindPlan, RewindResult, What
     from mulligan.coding.rewind.target import Conversation
     from mulligan.coding.transcripts.transcript_format import AgentFolder
@@ -121,10 +123,23 @@ def _list(call: CliContext, named: str | None) -> None:
     store = call.open_store(read_only=True)
     found = Conversation(find_agent_session(store, named, call.project), store)
     prompts = found.prompts_with_files()
+    _warn_of_pending(store, found.session)
     if call.json:
         print_json(prompts_view(found, prompts))
     else:
         print_prompts(call, found, prompts)
+
+
+def _warn_of_pending(store: Store, session: Session) -> None:
+    """Warn of files that are half restored, also by the rewind that made the session."""
+    from mulligan.coding.rewind.run import rewound_from
+    from mulligan.errors import UnknownSession
+
+    warn_of_pending(session)
+    origin = rewound_from(session)
+    if origin is not None:
+        with suppress(UnknownSession):  # it may have been deleted since
+            warn_of_pending(store.session(origin.left, create=False))
 
 
 def _rewind(
@@ -143,10 +158,12 @@ def _rewind(
         warn_of_agent,
         warn_of_calls,
     )
+    from mulligan.coding.rewind.own_restore import is_interrupted
     from mulligan.coding.rewind.run import rewind
     from mulligan.views.rewind import planned_rewind_view, rewind_view
 
     session = found.session
+    warn_of_pending(session)
     warn_of_agent(plan)
     warn_of_calls(plan)
     if not call.json and not call.quiet:
@@ -162,9 +179,11 @@ def _rewind(
         refuse_left_behind(plan.effects)
     is_used = plan.files is not None and bool(plan.files.open_files)
     confirm(call, "Rewind?", yes=yes, default=not is_used)
-    call.recover(session)
-    with call.working():
-        done = rewind(session, plan, folder, accept_left_behind=accept)
+    with interruptible(session):
+        if not is_interrupted(session, plan.point):  # the rewind goes on with its own
+            call.recover(session)
+        with call.working():
+            done = rewind(session, plan, folder, accept_left_behind=accept)
     _remember(call, done)
     if call.json:
         print_json(rewind_view(plan, typed, done))
@@ -201,8 +220,9 @@ def _undo(call: CliContext, named: str | None) -> None:
     if known is None:
         raise CannotRewind(f"The session {made.name!r} was not made by a rewind.")
     call.session = known.left
-    session = call.open_session(files=True, store=store)
-    with call.working():
+    # Not recovered: an interrupted rewind is undone from where it stopped.
+    session = call.open_session(files=True, recover=False, store=store)
+    with call.working(), interruptible(session):
         done = undo_rewind(session, made)
     typed = continue_command(None if agent_session(session) is None else Conversation(session))
     if call.json:

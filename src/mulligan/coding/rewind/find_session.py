@@ -98,7 +98,7 @@ def find_rewound(store: Store, named: str | None) -> Session:
 def _check_last(store: Store, made: Session) -> None:
     """Refuse if files were restored after a rewind of the conversation alone: that came last."""
     origin = rewound_from(made)
-    if origin is None or origin.restore is not None:
+    if origin is None or origin.restore is not None or origin.since is not None:
         return
     left = store.session(origin.left, create=False)
     later = (one for one in left.events(since=origin.seq) if one.time > made.created)

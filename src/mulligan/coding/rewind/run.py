@@ -26,6 +26,13 @@ from mulligan.coding.agent_session import (
     AgentSession,
     Transcript,
 )
+from mulligan.coding.rewind.own_restore import (
+    find_restore,
+    is_interrupted,
+    restore_files,
+    undo_interrupted,
+    undo_restore,
+)
 from mulligan.coding.rewind.target import Conversation, Target
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.transcript_draft import Draft, remove_left_drafts
@@ -45,7 +52,6 @@ from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import EffectPlan, Plan, Point, Restored, ToolCall
 from mulligan.session.components import AGENTS
 from mulligan.session.names import WORKSPACE, session_name
-from mulligan.timeline.undo import first_restore
 
 if TYPE_CHECKING:
     from mulligan.session import Session
@@ -59,10 +65,10 @@ REWOUND = "rewound"
 class Rewound(msgspec.Struct, frozen=True):
     """Where a rewound session comes from.
 
-    ``session`` and ``seq`` are the point that was gone back to, ``left`` and ``agent_id`` the
-    session that was left, and the agent's id of it. ``restore`` is the restore of files in that
-    session, None if there was none. ``length`` and ``digest`` are those of the transcript as it was
-    written, and ``beside`` are the files that were written for it.
+        ``session`` and ``seq`` are the point that was gone back to, ``left`` and ``agent_id`` the
+        session that was left, and the agent's id of it. ``restore`` is the restore of files in that
+    X ``digest`` are those of the transcript as it was
+        written, and ``beside`` are the files that were written for it.
     """
 
     session: str
@@ -75,6 +81,12 @@ class Rewound(msgspec.Struct, frozen=True):
     restore: int | None = None
     undone: bool = False
     beside: list[str] = []
+    since: int | None = None
+
+    @property
+    def point(self) -> Point:
+        """The point that was gone back to."""
+        return Point(self.session, self.seq)
 
 
 class RewindPlan(msgspec.Struct, frozen=True):
@@ -209,14 +221,21 @@ def undo_rewind(session: Session, rewound: Session) -> Restored | None:
     if known is None or known.undone:
         said = "was not made by a rewind" if known is None else "is of a rewind that was undone"
         raise CannotRewind(f"The session {rewound.name!r} {said}.")
-    done = None
-    if known.restore is not None:
-        _check_undo(session, known.restore)
-        done = session.undo()
+    done = _undo_files(session, known)
     # After the undo of the files: an undo that failed can be asked for again.
     rewound.state.set((REWOUND, "undone"), True)
     _remove_unused(rewound, known)
     return done
+
+
+def _undo_files(session: Session, known: Rewound) -> Restored | None:
+    """Bring the files back, also from where the rewind was interrupted."""
+    restore = known.restore
+    if restore is None and known.since is not None:
+        restore = find_restore(session, known.point, known.since)
+        if restore is None and is_interrupted(session, known.point):
+            return undo_interrupted(session)
+    return None if restore is None else undo_restore(session, restore)
 
 
 def rewound_from(session: Session) -> Rewound | None:
@@ -302,7 +321,8 @@ def _continue(
             _write_drafts(drafts, plan, folder, failpoint)
         # Before the transcripts are published: the first hook of the new conversation must find how
         # far its transcript is known, or it would record all of it again.
-        _record(made, plan, drafts)
+        since = session.head.seq if _restores_files(session, plan) else None
+        _record(made, plan, drafts, since)
         failpoint(Failpoint.REWIND_RECORDED)
         with _writing(plan):
             # The main transcript comes last: with it, the program finds the others.
@@ -312,7 +332,7 @@ def _continue(
         # project is as it was.
         restored = _restore_files(session, plan)
     if restored is not None:
-        # Not needed to finish: without it, only the undo of the rewind does not find the restore.
+        # Not needed to finish: without it, the undo of the rewind looks for the restore.
         made.state.set((REWOUND, "restore"), restored.seq)
         failpoint(Failpoint.REWIND_NOTED)
     return restored
@@ -364,7 +384,7 @@ def _writing(plan: RewindPlan) -> Iterator[None]:
         ) from error
 
 
-def _record(made: Session, plan: RewindPlan, drafts: dict[str, Draft]) -> None:
+def _record(made: Session, plan: RewindPlan, drafts: dict[str, Draft], since: int | None) -> None:
     """Write into the fork what the next hook needs to continue."""
     kept = {id: one for id, one in drafts.items() if id in plan.subagents or not id}
     read = {id: transcript.read_new(one.draft) for id, one in kept.items()}
@@ -393,6 +413,7 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Draft]) -> None:
         length=progress.offset,
         digest=progress.digest,
         beside=[str(file.path) for file in plan.side_files],
+        since=since,
     )
     with made.batch():
         made.state.put(CONVERSATION, read[""].entries if read else [])
@@ -404,20 +425,13 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Draft]) -> None:
             made.internal.state.set((AGENTS, known.agent, "state"), "waiting")
 
 
+def _restores_files(session: Session, plan: RewindPlan) -> bool:
+    """Whether files are restored: a restore that was interrupted may have written them all."""
+    return plan.files is not None and (bool(plan.files) or is_interrupted(session, plan.point))
+
+
 def _restore_files(session: Session, plan: RewindPlan) -> Restored | None:
-    if plan.files is None or not plan.files:
-        return None
-    return session.restore(plan.point, (WORKSPACE,))
-
-
-def _check_undo(session: Session, restore: int) -> None:
-    """Refuse to undo a rewind if the next undo of its session would undo something else."""
-    if first_restore(session.events(since=restore)) is not None:
-        raise CannotRewind(
-            f"Files of {session.name!r} were restored again since that rewind.",
-            hint=f"Nothing was changed. `mulligan undo -s {session.name}` undoes one after "
-            "another.",
-        )
+    return restore_files(session, plan.point) if _restores_files(session, plan) else None
 
 
 def _remove_unused(rewound: Session, known: Rewound) -> None:

@@ -29,10 +29,11 @@ from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.claude_transcript import is_main
 from mulligan.coding.transcripts.transcript_format import INTERRUPTED, encode
 from mulligan.errors import CannotRewind, LeftBehind
-from mulligan.failpoints import Failpoint
-from mulligan.testing.failpoints import fail_at
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
+from mulligan.testing.failpoints import fail_at, kill_at
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import delete_checkpoints
+from tests.children import Tell, run_child
 from tests.unit.coding.claude_entries import NEW, OLD, new_ids
 from tests.unit.coding.recorded import Recorded
 
@@ -276,6 +277,102 @@ def test_undo_keeps_a_branch_that_was_continued(agent: Recorded):
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
     agent.session.redo()
     assert files(agent.work) == {"a.txt": "one", "new.txt": "from the branch"}
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Recorded]:
+    """An agent whose rewind to before the second prompt is killed at its first file."""
+    agent = Recorded(tmp_path)
+    agent.turn("first", "a.txt", "one")
+    agent.turn("second", "b.txt", "two")
+    agent.turn("third", "a.txt", "three")
+    close(agent)
+
+    def body(_: Tell) -> None:
+        reopen(agent, tmp_path, kill_at(Failpoint.RESTORE_RENAMED))
+        go(agent, "2")
+
+    assert run_child(body).by_sigkill
+    reopen(agent, tmp_path, recover=False)
+    assert agent.session.files.pending is not None
+    yield agent
+    close(agent)
+
+
+def reopen(
+    agent: Recorded, place: Path, failpoint: FailpointHook = ignore, *, recover: bool = True
+) -> None:
+    agent.store = open_store(place / "store", failpoint=failpoint)
+    agent.session = agent.store.session(
+        f"claude-{OLD}", workspace=agent.work, actor="claude", recover=recover
+    )
+
+
+def close(agent: Recorded) -> None:
+    agent.session.close()
+    agent.store.close()
+
+
+@pytest.mark.parametrize("ended", ["not", "finished", "abandoned"])
+def test_undo_of_a_rewind_that_was_killed(killed: Recorded, ended: str):
+    if ended == "finished":
+        killed.session.files.recover()
+    elif ended == "abandoned":
+        killed.session.files.abandon()
+    made = killed.store.session(f"claude-{NEW}", create=False)
+    assert undo_rewind(killed.session, made) is not None
+    assert files(killed.work) == {"a.txt": "three", "b.txt": "two"}
+    assert killed.session.files.pending is None
+
+
+def test_a_rewind_that_is_killed_and_repeated_is_undone_as_one(killed: Recorded):
+    known = killed.session.files.pending
+    assert known is not None
+    ids = new_ids()
+    options = RewindOptions("both", killed.work, killed.folder)
+    made = plan_rewind(Conversation(killed.session), "2", options, lambda: f"again-{ids()}")
+    done = rewind(killed.session, made, killed.folder)
+    assert files(killed.work) == {"a.txt": "one"}
+    assert done.restored is not None
+    assert done.restored.safety.seq == known.origin.safety
+    undo_rewind(killed.session, killed.store.session(str(done.session), create=False))
+    assert files(killed.work) == {"a.txt": "three", "b.txt": "two"}
+    first = killed.store.session(f"claude-{NEW}", create=False)
+    assert undo_rewind(killed.session, first) is None, "it was undone with the second"
+    assert files(killed.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+def test_an_undo_that_is_killed_is_finished_by_the_next(agent: Recorded, tmp_path: Path):
+    go(agent, "2")
+    close(agent)
+
+    def body(_: Tell) -> None:
+        reopen(agent, tmp_path, kill_at(Failpoint.RESTORE_RENAMED))
+        undo_rewind(agent.session, agent.store.session(f"claude-{NEW}", create=False))
+
+    assert run_child(body).by_sigkill
+    reopen(agent, tmp_path, recover=False)
+    made = agent.store.session(f"claude-{NEW}", create=False)
+    assert undo_rewind(agent.session, made) is not None
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+def test_undo_leaves_an_interrupted_restore_that_is_not_of_the_rewind(
+    agent: Recorded, tmp_path: Path
+):
+    go(agent, "2")
+    close(agent)
+
+    def body(_: Tell) -> None:
+        reopen(agent, tmp_path, kill_at(Failpoint.RESTORE_RENAMED))
+        agent.session.restore("@latest~1", ("workspace",))
+
+    assert run_child(body).by_sigkill
+    reopen(agent, tmp_path, recover=False)
+    made = agent.store.session(f"claude-{NEW}", create=False)
+    with pytest.raises(CannotRewind, match="restored again"):
+        undo_rewind(agent.session, made)
+    assert agent.session.files.pending is not None
 
 
 def test_undo_is_refused_after_another_restore(agent: Recorded):
