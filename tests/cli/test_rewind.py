@@ -399,6 +399,21 @@ def test_declined_on_a_terminal_nothing_changes(agent: Recorded, place: Path, on
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
 
 
+def test_beside_an_agent_at_work_the_default_answer_is_no(agent: Recorded, cli: Cli, on_terminal):
+    rewind = ("--store", str(agent.work), "rewind", OLD, "--to", "2")
+    with mulligan.open(agent.work) as store:
+        live = store.agent("claude", session=f"claude-{OLD}", process=os.getpid())
+        code, shown = on_terminal(*rewind, answer="\n")
+        assert (code, "Rewind? [y/N]" in shown) == (1, True)
+        assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+        # A fork leaves the files of the agent alone.
+        code, shown = on_terminal(*rewind, "--fork", str(agent.work.parent / "copy"), answer="n\n")
+        assert (code, "Rewind? [Y/n]" in shown) == (1, True)
+        live.internal.release_hold()
+    code, shown = on_terminal(*rewind, answer="\n")
+    assert (code, "Rewind? [Y/n]" in shown) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

@@ -153,6 +153,7 @@ def _rewind(
     yes: bool,
 ) -> None:
     from mulligan.cli.render.rewind import (
+        is_agent_in_the_way,
         print_plan,
         print_rewound,
         warn_of_agent,
@@ -177,7 +178,7 @@ def _rewind(
         return
     if plan.undoes_effects and not accept:
         refuse_left_behind(plan.effects)
-    is_used = plan.files is not None and bool(plan.files.open_files)
+    is_used = is_agent_in_the_way(plan) or (plan.files is not None and bool(plan.files.open_files))
     confirm(call, "Rewind?", yes=yes, default=not is_used)
     with interruptible(session):
         if not is_interrupted(session, plan.point):  # the rewind goes on with its own

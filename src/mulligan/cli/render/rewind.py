@@ -113,9 +113,14 @@ def print_undone(call: CliContext, made: str, command: str | None, done: Restore
         click.echo(f"Continue with:\n\n  {Cell(clean(command), 'green', bold=True).styled()}")
 
 
+def is_agent_in_the_way(plan: RewindPlan) -> bool:
+    """Whether a process of the agent goes on with the present conversation, on the same files."""
+    return plan.is_live and plan.fork is None
+
+
 def warn_of_agent(plan: RewindPlan) -> None:
     """Warn of a process of the agent that goes on with the present conversation."""
-    if plan.is_live and plan.fork is None:
+    if is_agent_in_the_way(plan):
         said = f"Warning: {plan.agent.agent} is at work in {plan.session}. It goes on with its "
         said += "own conversation, on the files that are restored; end it first."
         click.echo(Cell(clean(said), "yellow").styled(), err=True)
