@@ -414,6 +414,13 @@ def test_beside_an_agent_at_work_the_default_answer_is_no(agent: Recorded, cli: 
     assert (code, "Rewind? [Y/n]" in shown) == (0, True)
 
 
+def test_a_number_alone_leads_to_the_option(agent: Recorded, cli: Cli):
+    said = cli("rewind", "3")
+    assert (said.code, "no conversation '3'" in said.err) == (106, True)
+    assert "`mulligan rewind --to 3`" in said.err
+    assert "--to" not in cli("rewind", "unknown").err
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

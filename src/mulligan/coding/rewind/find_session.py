@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mulligan.coding.agent_session import AgentSession, agent_session
 from mulligan.coding.rewind.run import rewound_from
-from mulligan.coding.rewind.target import INSTALL_HINT
+from mulligan.coding.rewind.target import INSTALL_HINT, is_prompt_number
 from mulligan.default_session import listing
 from mulligan.errors import CannotRewind
 from mulligan.session.names import session_name
@@ -138,7 +138,7 @@ def _named(named: str, known: list[tuple[Session, AgentSession]]) -> Session:
     if not there:
         raise CannotRewind(f"There is no conversation {named!r}, nor any other.", hint=INSTALL_HINT)
     said = "Several conversations begin with" if found else "There is no conversation"
-    raise CannotRewind(
-        f"{said} {named!r}; there are:{listing(there)}",
-        hint="Nothing was changed. Name one of them.",
-    )
+    hint = "Nothing was changed. Name one of them."
+    if not found and is_prompt_number(named):
+        hint = f"Nothing was changed. `mulligan rewind --to {named}` goes back to before a prompt."
+    raise CannotRewind(f"{said} {named!r}; there are:{listing(there)}", hint=hint)

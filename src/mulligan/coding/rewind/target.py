@@ -127,7 +127,7 @@ class Conversation:
 
     def target(self, to: str) -> Target:
         """Return the target that a person named: the number of a prompt, or a point."""
-        if to.isascii() and to.isdigit() and len(to) < 8:
+        if is_prompt_number(to):
             return self._before(int(to))
         return self._at(self.session.point(to))
 
@@ -259,6 +259,11 @@ class Conversation:
         until = self.session.head if end is None else _point(end)
         found = self.session.internal.file_changes(_point(start), until)
         return None if found is None else tuple(found)
+
+
+def is_prompt_number(text: str) -> bool:
+    """Whether a person who typed this means a prompt by its number."""
+    return text.isascii() and text.isdigit() and len(text) < 8
 
 
 def _entries(session: Session, agent: AgentSession, format: TranscriptFormat | None) -> list[Any]:
