@@ -241,6 +241,33 @@ def test_an_interrupted_rewind_is_not_undone_without_its_files(
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
 
 
+def test_undo_names_the_session_only_if_something_was_done_in_it(agent: Recorded, cli: Cli):
+    cli("rewind", "--to", "2")
+    unused = cli("rewind", "--undo").out
+    assert "What was there is in the safety checkpoint" in unused
+    assert "the session" not in unused
+    made = cli("rewind", OLD, "--to", "2", "--json").json["new_session"]
+    with mulligan.open(agent.work) as store:
+        store.session(made, actor="claude").checkpoint("prompt")
+    assert f"What was said since is in the session {made}." in cli("rewind", "--undo").out
+
+
+def test_undo_of_a_conversation_alone_says_that_files_stay(agent: Recorded, cli: Cli):
+    cli("rewind", "--to", "2", "--chat")
+    assert "Undone. No file had to be taken back.\n" in cli("rewind", "--undo").out
+
+
+def test_undo_of_a_fork_says_what_stays(agent: Recorded, cli: Cli, place: Path):
+    made = cli("rewind", "--to", "2", "--fork", "../copy", "--json").json["new_session"]
+    said = cli("rewind", "--undo")
+    words = " ".join(said.out.split())
+    assert f"Undone: claude-{OLD} goes on, on files that the fork never touched." in words
+    assert f"The directory {place / 'copy'} and the session {made} stay" in words
+    assert f"`mulligan delete {made}`" in words
+    assert (place / "copy").is_dir()
+    assert cli("delete", made, "--yes").code == 0
+
+
 def test_undo_of_a_named_branch(agent: Recorded, cli: Cli):
     first = cli("rewind", OLD, "--to", "3", "--chat", "-q").out.strip()
     cli("rewind", OLD, "--to", "2", "--chat", "-q")

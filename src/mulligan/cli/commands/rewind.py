@@ -229,7 +229,7 @@ def _undo(call: CliContext, named: str | None) -> None:
     if call.json:
         print_json(undone_view(made.name, known, typed, done))
     else:
-        print_undone(call, made.name, typed, done)
+        print_undone(call, session, made, typed, done)
     problems = done.problems if done else ()
     print_problems(call, problems)
     exit_if_incomplete(problems)

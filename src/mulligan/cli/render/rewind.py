@@ -31,6 +31,7 @@ from mulligan.coding.hook_input import ToolUse
 from mulligan.coding.tool_policy import about
 
 if TYPE_CHECKING:
+    from mulligan import Session
     from mulligan.cli.context import CliContext
     from mulligan.coding.rewind.run import RewindPlan, RewindResult
     from mulligan.coding.rewind.target import Conversation, RewindPrompt
@@ -102,15 +103,38 @@ def print_rewound(
     click.echo("Undo with `mulligan rewind --undo`.")
 
 
-def print_undone(call: CliContext, made: str, command: str | None, done: Restored | None) -> None:
-    """Print that a rewind was undone, and how to continue where the agent was."""
+def print_undone(
+    call: CliContext, session: Session, made: Session, command: str | None, done: Restored | None
+) -> None:
+    """Print that a rewind of a session was undone, what stays, and how to continue.
+
+    ``made`` is the session that the rewind had made.
+    """
+    from mulligan.coding.rewind.run import was_continued
+
     if call.quiet:
         click.echo(done.safety.id if done else "")
         return
-    click.echo(f"The files are as before the rewind. {_kept(done)}" if done else "Undone.")
-    click.echo(clean(f"What was done since is in the session {made}."))
+    fork = made.files.directory
+    if fork is not None and fork != session.files.directory:
+        _print_undone_fork(session.name, made.name, fork)
+    else:
+        back = f"The files are as before the rewind. {_kept(done)}"
+        click.echo(back if done else "Undone. No file had to be taken back.")
+        if was_continued(made):
+            click.echo(clean(f"What was said since is in the session {made.name}."))
     if command is not None:
         click.echo(f"Continue with:\n\n  {Cell(clean(command), 'green', bold=True).styled()}")
+
+
+def _print_undone_fork(name: str, made: str, fork: Path) -> None:
+    click.echo(clean(f"Undone: {name} goes on, on files that the fork never touched."))
+    if fork.is_dir():
+        click.echo(clean(f"The directory {fork} and the session {made} stay."))
+        delete = f"delete the directory, then the session with `mulligan delete {made}`."
+        click.echo(clean(f"If they are not needed, {delete}"))
+    else:
+        click.echo(clean(f"The session {made} stays; `mulligan delete {made}` deletes it."))
 
 
 def is_agent_in_the_way(plan: RewindPlan) -> bool:

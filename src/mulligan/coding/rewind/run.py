@@ -238,6 +238,17 @@ def _undo_files(session: Session, known: Rewound) -> Restored | None:
     return None if restore is None else undo_restore(session, restore)
 
 
+def was_continued(rewound: Session) -> bool:
+    """Whether an agent went on in a session whose rewind was undone: hooks or a transcript say so.
+
+    The undo removes a transcript that was not continued.
+    """
+    found = rewound.state.get((AGENT_SESSION, "transcript"), None)
+    if isinstance(found, str) and Path(found).exists():
+        return True
+    return any(one.session == rewound.name for one in rewound.checkpoints(limit=1, reverse=True))
+
+
 def rewound_from(session: Session) -> Rewound | None:
     """Return where a rewound session comes from; None for any other session."""
     try:
