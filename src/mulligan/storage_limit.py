@@ -17,6 +17,7 @@ RESERVE_SHARE = 100
 """The reserve is at most this part of the file system."""
 
 QUOTA, RESERVE = "quota", "reserve"
+QUOTA_REACHED = "the store has reached its quota"
 
 
 class Allowance(msgspec.Struct, frozen=True):
@@ -52,14 +53,14 @@ class StorageLimit:
             return reserve
         # The packs are listed only where there is a quota: it takes a call for each.
         left = self.quota - self.size()
-        reason = f"the store has reached its quota of {_megabytes(self.quota)}"
+        reason = f"{QUOTA_REACHED} of {_megabytes(self.quota)}"
         return min(Allowance(left, QUOTA, reason), reserve, key=lambda found: found.bytes)
 
     def _reserve(self, directory: Path) -> Allowance:
         found = os.statvfs(directory)
         reserve = min(RESERVE_BYTES, found.f_blocks * found.f_frsize // RESERVE_SHARE)
         left = found.f_bavail * found.f_frsize - reserve
-        words = f"the disk of the store has less than {_megabytes(reserve)} free"
+        words = f"the disk of the store has less than {_megabytes(round(reserve, -4))} free"
         return Allowance(left, RESERVE, words)
 
 

@@ -154,14 +154,14 @@ def test_a_quota_that_cannot_be_met(store, place: Path):
     (directory(store) / "config.toml").write_text("[retention]\nquota = '1KB'\n")
     (place / "file").write_bytes(os.urandom(50_000))
     taken = store("checkpoint", "--json")
-    assert taken.code == 0
+    assert (taken.code, taken.error["error"]) == (29, "QuotaExceeded")
     assert taken.json["workspace"] is None
     assert "reached its quota" in taken.json["note"]
     status = store("status")
     assert "Checkpoints hold no files now: the store has reached its quota" in status.out
     assert "no files" in store("log").out
     assert "quota" in store("status", "--json").json["upkeep"]["state_only"]
-    assert "It holds no files: the store has reached its quota" in taken.err
+    assert "holds no files: the store has reached its quota" in taken.error["message"]
 
 
 def test_a_quota_that_is_nearly_reached_is_a_warning(store, place: Path):

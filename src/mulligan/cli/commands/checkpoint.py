@@ -8,13 +8,14 @@ import click
 
 from mulligan.cli.context import CliContext, Command, create_option, example, files_options
 from mulligan.cli.render.files import coverage_text, without_store
-from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, print_json
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, print_json, size
 from mulligan.cli.requests import Duration, tell_of_late
 from mulligan.cli.upkeep import start_upkeep
 from mulligan.views.checkpoints import checkpoint_view, team_checkpoint_view
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint, Session
+    from mulligan.errors import MulliganError
     from mulligan.supervisor.requests import Answer
 
 SAFE_POINT_SECONDS = 30.0
@@ -79,8 +80,6 @@ def command(
     else:
         session = call.open_session(create, files=True)
         taken = _of_session(call, session, kind, note, label, if_changed=if_changed)
-    if taken.coverage is not None and taken.coverage.refused is not None:
-        click.echo(clean(f"It holds no files: {taken.coverage.refused}."), err=True)
     if call.json:
         print_json(team_checkpoint_view(taken, answer) if answer else checkpoint_view(taken))
     elif call.bare:
@@ -90,6 +89,27 @@ def command(
         click.echo("".join(columns([[*cells, Cell(_summary(taken))]])))
     if session is not None:
         start_upkeep(session, call.store_path)
+    # After the id is printed: the checkpoint exists, but a script must not rely on its files.
+    if taken.coverage is not None and taken.coverage.refused is not None:
+        raise _without_files(taken.coverage.refused, call.store_path)
+
+
+def _without_files(why: str, store: str) -> MulliganError:
+    """Return the error of a checkpoint that holds no files because the store may not grow."""
+    import shutil  # slow to import, and seldom needed
+
+    from mulligan.errors import DiskFull, QuotaExceeded
+    from mulligan.storage_limit import QUOTA_REACHED
+
+    if why.startswith(QUOTA_REACHED):
+        return QuotaExceeded(f"The checkpoint holds no files: {why}.")
+    free = size(shutil.disk_usage(store).free)
+    return DiskFull(
+        "The checkpoint holds no files: they do not fit on the disk of the store, which now has "
+        f"{free} free and keeps a part of it in reserve.",
+        hint="It holds the state, and earlier checkpoints are whole. `mulligan prune` makes room, "
+        "and `mulligan du` shows what takes it; then take the checkpoint again.",
+    )
 
 
 def _of_session(

@@ -1,0 +1,59 @@
+"""Commands on a disk without room: what they say, and whether a script goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.disks import disk_of
+
+
+@pytest.fixture
+def project(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project on a small disk of its own, with its store inside."""
+    with disk_of(20, place / "disk") as disk:
+        made = disk / "project"
+        made.mkdir()
+        monkeypatch.chdir(made)
+        yield made
+        monkeypatch.chdir(place)
+
+
+def leave_free(disk: Path, size: int) -> None:
+    """Fill a disk up to so many bytes."""
+    filler = disk / f"filler-{len(list(disk.iterdir()))}"
+    filler.write_bytes(os.urandom(max(0, shutil.disk_usage(disk).free - size)))
+
+
+def test_a_checkpoint_without_the_files_fails(project: Path, cli: Cli) -> None:
+    cli("init", "--inside")
+    (project / "file").write_bytes(os.urandom(5_000_000))
+    leave_free(project.parent, 4_000_000)
+    taken = cli("checkpoint")
+    assert taken.code == 15
+    assert taken.out.strip() == cli("log", "-q", "-n", "1").out.strip()
+    assert "they do not fit on the disk of the store, which now has" in " ".join(taken.err.split())
+    assert "mulligan prune" in taken.err
+    assert "mulligan du" in taken.err
+    assert "0.209715" not in cli("log").out
+
+
+def test_that_is_an_error_for_programs_as_well(project: Path, cli: Cli) -> None:
+    cli("init", "--inside")
+    (project / "file").write_bytes(os.urandom(5_000_000))
+    leave_free(project.parent, 4_000_000)
+    taken = cli("checkpoint", "--json")
+    assert (taken.code, taken.error["error"]) == (15, "DiskFull")
+    assert taken.json["workspace"] is None
+
+
+def test_a_checkpoint_without_files_on_request_is_none_of_this(project: Path, cli: Cli) -> None:
+    cli("init", "--inside")
+    (project / "file").write_bytes(os.urandom(5_000_000))
+    leave_free(project.parent, 4_000_000)
+    assert cli("checkpoint", "--no-files").code == 0
