@@ -57,3 +57,52 @@ def test_a_checkpoint_without_files_on_request_is_none_of_this(project: Path, cl
     (project / "file").write_bytes(os.urandom(5_000_000))
     leave_free(project.parent, 4_000_000)
     assert cli("checkpoint", "--no-files").code == 0
+
+
+def test_a_restore_that_cannot_begin_has_changed_no_file(project: Path, cli: Cli) -> None:
+    cli("init", "--inside")
+    file = project / "file"
+    file.write_text("one")
+    assert cli("checkpoint").code == 0
+    kept = os.urandom(3_000_000)
+    file.write_bytes(kept)
+    leave_free(project.parent, 100_000)
+    failed = cli("restore", "@latest", "--yes")
+    assert failed.code == 15
+    said = " ".join(failed.err.split())
+    assert "No file was changed." in said
+    assert "`mulligan prune` frees space of the store; `mulligan du` shows what takes it." in said
+    assert file.read_bytes() == kept
+
+
+def test_an_undo_that_cannot_begin_has_changed_no_file(project: Path, cli: Cli) -> None:
+    cli("init", "--inside")
+    file = project / "file"
+    file.write_text("one")
+    assert cli("checkpoint").code == 0
+    file.write_text("two")
+    assert cli("restore", "@latest", "--yes").code == 0
+    kept = os.urandom(3_000_000)
+    file.write_bytes(kept)
+    leave_free(project.parent, 100_000)
+    failed = cli("undo", "--yes")
+    assert failed.code == 15
+    assert "No file was changed." in " ".join(failed.err.split())
+    assert file.read_bytes() == kept
+
+
+def test_a_restore_that_is_stopped_halfway_names_the_ways_to_make_room(
+    project: Path, cli: Cli
+) -> None:
+    cli("init", "--inside")
+    file = project / "file"
+    file.write_bytes(os.urandom(6_000_000))
+    assert cli("checkpoint").code == 0
+    file.write_text("small")
+    leave_free(project.parent, 2_000_000)
+    failed = cli("restore", "@latest", "--yes")
+    assert failed.code == 15
+    said = " ".join(failed.err.split())
+    assert "`mulligan prune` frees space of the store; `mulligan du` shows what takes it." in said
+    assert "half restored" in said
+    assert "No file was changed." not in said

@@ -118,7 +118,7 @@ def command(
     # Not recovered yet: a dry run must change nothing, and the user may still decline.
     session = call.open_session(files=True, recover=False)
     warn_of_pending(session)
-    with call.working():
+    with interruptible(session), call.working():
         places = (session.head, session.point(point))
         parts = parts_from_here(only, call.directory, session, places)
         if partial:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mulligan.model import PendingRestore, UndoMode
 
 MAIN = "main"
+ROOM = "`mulligan prune` frees space of the store; `mulligan du` shows what takes it."
 
 
 def pending_lines(session: Session) -> list[str]:
@@ -82,7 +83,8 @@ def undo_or_redo(
     from mulligan.views.restores import NOT_PREVIEWED
 
     # Before the restore begins to wait for locks: the answer may be no.
-    open_files = show_and_check(call, session, mode, yes=yes, touch=touch)
+    with interruptible(session):
+        open_files = show_and_check(call, session, mode, yes=yes, touch=touch)
     pending = session.files.pending
     with call.working(), interruptible(session):
         done = None
@@ -147,9 +149,12 @@ def interruptible(session: Session) -> Iterator[None]:
         yield
     except DiskFull as error:
         pending = _left_pending(session)
+        # Files change only once a restore is pending: after its safety checkpoint.
+        left = "No file was changed."
         if pending is not None:
             half = f"The files in {clean(pending.directory)} are half restored"
-            error.hint = f"{error.hint} {half}: {ways(session, pending)}"
+            left = f"{half}: {ways(session, pending)}"
+        error.hint = f"{error.hint} {ROOM} {left}"
         raise
     except KeyboardInterrupt:
         pending = _left_pending(session)
