@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import mulligan
 from tests.stores import store_of
 
 
@@ -94,3 +95,20 @@ def test_the_option_wins_over_the_environment_and_that_over_the_directory(
     assert chosen.json["store"] == str(store_of(place / "elsewhere"))
     after = cli("status", "--json", "--store", str(place / "elsewhere"))
     assert after.json["store"] == str(store_of(place / "elsewhere"))
+
+
+def test_a_store_that_a_program_made_inside_can_be_moved_to_safety(cli, place: Path):
+    mulligan.open(".").close()
+    (place / "file").write_text("one")
+    told = cli("init")
+    assert told.code == 0
+    said = " ".join(told.err.split())
+    assert "inside the project, where `git clean -ffdx` deletes it" in said
+    assert "`mulligan move-store --outside`" in said
+    assert cli("move-store", "--outside").code == 0
+    assert cli("init").err == ""
+
+
+def test_a_store_inside_that_was_asked_for_is_a_choice(cli, place: Path):
+    assert cli("init", "--inside").err == ""
+    assert cli("init").err == ""

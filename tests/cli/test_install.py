@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import mulligan
 from tests.cli.conftest import Cli
 from tests.contract import documented
 
@@ -143,3 +144,13 @@ def test_hooks_run_the_client_of_the_helper_unless_it_is_not_wanted(
     assert command() == [client, "claude"]
     cli("uninstall", "claude")
     assert not file.exists()
+
+
+def test_install_says_that_a_program_made_the_store_inside_the_project(
+    project: Path, cli: Cli
+) -> None:
+    mulligan.open(".").close()
+    told = cli("install", "claude", "--no-helper")
+    assert "inside the project, where `git clean -ffdx` deletes it" in told.words
+    assert "`mulligan move-store --outside`" in told.words
+    assert json.loads(cli("install", "claude", "--no-helper", "--json").out)["store"]

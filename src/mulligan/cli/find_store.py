@@ -19,6 +19,19 @@ def state_home() -> Path:
     return state_directory(os.environ)
 
 
+def danger_inside(store: Path) -> str | None:
+    """Return a warning that a store is inside its project; None if it is not, or was put there."""
+    from mulligan.layout import NAME
+    from mulligan.locate.registry import is_noted
+
+    if store.name != NAME or is_noted(state_home(), store):
+        return None
+    return (
+        "It is inside the project, where `git clean -ffdx` deletes it; "
+        "`mulligan move-store --outside` moves it out."
+    )
+
+
 def tell_of_finding(found: Found) -> None:
     """Report a missing pointer, or a moved directory or store.
 

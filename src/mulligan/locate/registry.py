@@ -200,6 +200,11 @@ def note_inside(state: Path, store: Path) -> None:
         temporary.replace(notes / layout.read_format(store).id)
 
 
+def is_noted(state: Path, store: Path) -> bool:
+    """Whether a store inside its project was put there on request; ``mulligan.open`` notes none."""
+    return (state / INSIDE / layout.read_format(store).id).is_file()
+
+
 def remember_fork(state: Path, store: Path, directory: Path, session: str) -> None:
     """Record the directory of a fork in its store, so that it is found without its pointer."""
     remember(store, directory, session)

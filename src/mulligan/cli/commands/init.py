@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.context import ACTOR, CliContext, Command, example, force_option
-from mulligan.cli.find_store import tell_of_finding
+from mulligan.cli.find_store import danger_inside, tell_of_finding
 from mulligan.cli.render.text import clean, print_json
 from mulligan.views.stores import made_store_view
 
@@ -91,6 +91,8 @@ def _tell_more(made: StoreMade, *, inside: bool) -> None:
         click.echo(clean(said), err=True)
     if inside and not made.is_new and made.store.name != NAME:
         click.echo("It is outside; `mulligan move-store --inside` moves it in.", err=True)
+    if not inside and not made.is_new and (danger := danger_inside(made.store)):
+        click.echo(danger, err=True)
 
 
 def _root(named: str) -> Path:

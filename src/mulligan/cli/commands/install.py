@@ -10,6 +10,7 @@ import click
 
 from mulligan.cli import hook_settings
 from mulligan.cli.context import ACTOR, CliContext, Command, dry_run_option, example, force_option
+from mulligan.cli.find_store import danger_inside
 from mulligan.cli.hook_settings import complete_agent, scope_options
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def command(
     said = _said(done, dry_run=dry_run)
     if scope == "project" and (part := _part(target.project)):
         said = f"{said}\n{part}"
+    if store is not None and (danger := danger_inside(store)):
+        said = f"{said}\nThe store is {store}. {danger}"
     hook_settings.show(call, done, store, said, verbose=verbose)
 
 
