@@ -11,6 +11,7 @@ rename but not a copy, an archive or a clone.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,12 @@ class Standing(msgspec.Struct, frozen=True):
     pointer: Pointer | None = None
     is_named: bool = False
     tell: Callable[[Found], None] = lambda found: None
+
+
+def ways_back(directory: Path) -> str:
+    """Return how the files of a project that was deleted come back, as a part of a sentence."""
+    named = shlex.quote(str(directory))
+    return f"`mkdir {named}`, `cd {named}`, and `mulligan restore @latest` bring its files back"
 
 
 def workspace_of(store: Store, session: Session, standing: Standing, *, force: bool) -> Path | None:
@@ -145,7 +152,11 @@ def _lost(store: Path, directory: Path) -> Exception:
 
     problem, take = "does not point back to it", FORCE
     if not directory.is_dir():
-        problem, take = "is not there", "if it was moved, run the command in it."
+        problem = "is not there"
+        take = (
+            f"if it was moved, run the command in it. If it was deleted: {ways_back(directory)}. "
+            "Or write them elsewhere: `mulligan restore @latest --to DIR`, with this --store."
+        )
     return UnsafeWorkspace(
         f"The store {store} holds the files of {directory}, which {problem}.", hint=HINT + take
     )

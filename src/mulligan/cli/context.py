@@ -69,14 +69,14 @@ class CliContext:
         for; by default, the owner is printed.
         """
         import mulligan
-        from mulligan.cli.find_store import state_home, tell_of_finding
-        from mulligan.locate.find import Note, find_in, nearest
+        from mulligan.cli.find_store import nearest_store, state_home, tell_of_finding
+        from mulligan.locate.find import Note, find_in
         from mulligan.session_directory import Standing
 
         state, here = state_home(), Path.cwd()
         found = find_in(_path(self.store), state, write=True) if self.store else None
         if not self.store:
-            found = nearest(here, state)
+            found = nearest_store(here)
         there = found.store if found else _path(self.store or "")
         pointer = found.pointer if found else None
         self._standing = Standing(here, state, pointer, bool(self.store), tell_of_finding)

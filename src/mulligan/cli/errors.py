@@ -24,6 +24,10 @@ CLOSED_PIPE = 141
 """The exit code that a shell reports for a program ended by SIGPIPE."""
 
 UTF8_HINT = "Use a UTF-8 locale, for example LC_ALL=C.UTF-8."
+NOWHERE_HINT = (
+    'If there is a new directory at its path, run `cd "$PWD"`. If it was deleted and had a store: '
+    '`mkdir "$PWD"`, `cd "$PWD"`, and `mulligan restore @latest` bring its files back.'
+)
 
 SYNONYMS = {
     "--every": "--checkpoint-interval",
@@ -86,9 +90,7 @@ def describe(error: BaseException) -> Failure:
         return Failure(name, message, "Nothing was changed.", SYSTEM)
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         message = "The current directory no longer exists."
-        return Failure(
-            name, message, 'If there is a new directory at its path, run `cd "$PWD"`.', SYSTEM
-        )
+        return Failure(name, message, NOWHERE_HINT, SYSTEM)
     if isinstance(error, UnicodeEncodeError) and not error.object.isascii():
         message = f"Some text cannot be encoded here ({error.encoding}: {error.reason})."
         return Failure(name, message, UTF8_HINT, USAGE)

@@ -40,6 +40,7 @@ def command(call: CliContext) -> None:
             click.echo(clean(store["store"]))
     elif found:
         _print(list(map(_row, found)))
+        _tell_of_lost(found)
     elif not damaged:
         click.echo("There is no store yet. `mulligan init` makes one.", err=True)
     for store in [] if call.json else damaged:
@@ -61,6 +62,20 @@ def _print(rows: list[list[Cell]]) -> None:
         length = len(INDENT) + sum(len(cell.text) + len(GAP) for cell in (project, *facts))
         joined = GAP if length <= terminal_columns() else f"\n{INDENT}"
         click.echo(f"{INDENT}{project.styled()}{joined}{said}")
+
+
+def _tell_of_lost(found: list[dict[str, Any]]) -> None:
+    """Say how the files of projects come back that are not there any more."""
+    lost = [store["project"] for store in found if store["project_status"] == "gone"]
+    if not lost:
+        return
+    from pathlib import Path
+
+    from mulligan.cli.render.streams import wrapped
+    from mulligan.session_directory import ways_back
+
+    said = f"{ways_back(Path(lost[0]))}{'; so for others' if len(lost) > 1 else ''}."
+    click.echo(wrapped(clean(f"{lost[0]} is not there any more: {said}"), 0), err=True)
 
 
 def _row(store: dict[str, Any]) -> list[Cell]:
