@@ -16,7 +16,10 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
+from mulligan.integrations.missing_extra import framework
+
+with framework("agent-framework", "agent_framework"):
+    from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
 
 from mulligan.errors import CheckpointNeeded, KeyTaken, UnstorableValue
 from mulligan.integrations.handles import CallThread, Handles, StoreLike, name_of, text_of

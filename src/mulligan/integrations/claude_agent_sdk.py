@@ -17,15 +17,18 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
-import anyio
-from claude_agent_sdk import (
-    ClaudeAgentOptions,
-    SessionKey,
-    SessionStore,
-    fold_session_summary,
-    import_session_to_store,
-    project_key_for_directory,
-)
+from mulligan.integrations.missing_extra import framework
+
+with framework("claude-agent-sdk", "claude_agent_sdk"):
+    import anyio
+    from claude_agent_sdk import (
+        ClaudeAgentOptions,
+        SessionKey,
+        SessionStore,
+        fold_session_summary,
+        import_session_to_store,
+        project_key_for_directory,
+    )
 
 from mulligan.document.document import MISSING
 from mulligan.integrations.handles import (

@@ -21,16 +21,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from google.adk.errors import StaleSessionError
-from google.adk.errors.already_exists_error import AlreadyExistsError
-from google.adk.errors.session_not_found_error import SessionNotFoundError
-from google.adk.events import Event
-from google.adk.plugins import BasePlugin
-from google.adk.sessions import BaseSessionService
-from google.adk.sessions import Session as AdkSession
-from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
-from google.adk.sessions.state import State
-from pydantic_core import to_jsonable_python
+from mulligan.integrations.missing_extra import framework
+
+with framework("google-adk", "google.adk"):
+    from google.adk.errors import StaleSessionError
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+    from google.adk.events import Event
+    from google.adk.plugins import BasePlugin
+    from google.adk.sessions import BaseSessionService
+    from google.adk.sessions import Session as AdkSession
+    from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
+    from google.adk.sessions.state import State
+    from pydantic_core import to_jsonable_python
 
 from mulligan.document.document import MISSING
 from mulligan.errors import Conflict

@@ -19,23 +19,26 @@ from functools import partial
 from itertools import dropwhile
 from typing import Any, NamedTuple
 
-from agents import (
-    Agent,
-    FunctionTool,
-    ItemHelpers,
-    Model,
-    ModelBehaviorError,
-    ModelProvider,
-    MultiProvider,
-    RunState,
-    SessionSettings,
-)
-from agents.items import ModelResponse
-from agents.memory import SessionABC
-from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
-from openai.types.responses import Response, ResponseCompletedEvent
-from pydantic import TypeAdapter
-from pydantic_core import to_jsonable_python
+from mulligan.integrations.missing_extra import framework
+
+with framework("openai-agents", "agents"):
+    from agents import (
+        Agent,
+        FunctionTool,
+        ItemHelpers,
+        Model,
+        ModelBehaviorError,
+        ModelProvider,
+        MultiProvider,
+        RunState,
+        SessionSettings,
+    )
+    from agents.items import ModelResponse
+    from agents.memory import SessionABC
+    from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
+    from openai.types.responses import Response, ResponseCompletedEvent
+    from pydantic import TypeAdapter
+    from pydantic_core import to_jsonable_python
 
 from mulligan.document.document import MISSING
 from mulligan.integrations.handles import CallThread, Handles, StoreLike, name_of, retried, text_of

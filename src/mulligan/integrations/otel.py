@@ -29,9 +29,12 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any
 
-from opentelemetry import metrics, trace
-from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.trace import Span, Status, StatusCode
+from mulligan.integrations.missing_extra import framework
+
+with framework("otel", "opentelemetry.trace"):
+    from opentelemetry import metrics, trace
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from opentelemetry.trace import Span, Status, StatusCode
 
 import mulligan.recovery.resume
 import mulligan.supervisor.run

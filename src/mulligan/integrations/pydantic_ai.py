@@ -16,17 +16,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from pydantic import TypeAdapter
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.conversation import Conversation
-from pydantic_ai.conversation_store import (
-    ConversationConflict,
-    ConversationEntry,
-    ConversationRecord,
-    ConversationStore,
-)
-from pydantic_ai.exceptions import UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessagesTypeAdapter
+from mulligan.integrations.missing_extra import framework
+
+with framework("pydantic-ai", "pydantic_ai"):
+    from pydantic import TypeAdapter
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.conversation import Conversation
+    from pydantic_ai.conversation_store import (
+        ConversationConflict,
+        ConversationEntry,
+        ConversationRecord,
+        ConversationStore,
+    )
+    from pydantic_ai.exceptions import UnexpectedModelBehavior
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from mulligan.document.document import MISSING
 from mulligan.errors import UnstorableValue

@@ -18,10 +18,13 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from smolagents import ActionStep, AgentError, MemoryStep, TaskStep
-from smolagents.agent_types import handle_agent_output_types
-from smolagents.memory import FinalAnswerStep
-from smolagents.utils import AgentMaxStepsError
+from mulligan.integrations.missing_extra import framework
+
+with framework("smolagents", "smolagents"):
+    from smolagents import ActionStep, AgentError, MemoryStep, TaskStep
+    from smolagents.agent_types import handle_agent_output_types
+    from smolagents.memory import FinalAnswerStep
+    from smolagents.utils import AgentMaxStepsError
 
 from mulligan.document.document import MISSING
 from mulligan.errors import UnstorableValue

@@ -9,7 +9,10 @@ from mulligan.integrations.langgraph.resume import (
     resume_input,
     tasks_in_doubt,
 )
-from mulligan.integrations.langgraph.saver import MulliganSaver
+from mulligan.integrations.missing_extra import framework
+
+with framework("langgraph", "langgraph.checkpoint.base"):
+    from mulligan.integrations.langgraph.saver import MulliganSaver
 
 __all__ = [
     "MulliganSaver",
