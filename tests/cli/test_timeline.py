@@ -256,3 +256,11 @@ def test_text_from_an_agent_cannot_command_the_terminal(store):
         assert "\x1b" not in said
         assert "\x9b" not in said
         assert "\x07" not in said
+
+
+def test_the_log_of_a_session_without_checkpoints_names_the_command_for_its_events(store):
+    assert "mulligan events" not in store("log").err
+    store("state", "set", "a", "1")
+    empty = store("log")
+    assert (empty.code, empty.out) == (0, "")
+    assert "`mulligan events` lists what it recorded." in empty.err

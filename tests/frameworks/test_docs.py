@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 from tests.frameworks.needed import needed
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 EXAMPLES = [
     pytest.param(code, id=f"{page.stem}-{number}")
-    for page in sorted((Path(__file__).parents[2] / "docs").glob("guide-*.md"))
+    for page in sorted(DOCS.glob("guide-*.md"))
     for number, code in enumerate(
         re.findall(r"```python framework\n(.*?)```", page.read_text(), re.S)
     )
@@ -24,8 +27,33 @@ EXAMPLES = [
 def test_example(code: str, tmp_path: Path) -> None:
     for package in set(re.findall(r"^(?:from|import) (\w+)", code, re.M)) - {"mulligan"}:
         needed(package)
-    (tmp_path / "example.py").write_text(code)  # a file: some frameworks read their tools' source
-    done = subprocess.run(
-        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    run_example(code, tmp_path)
+
+
+def run_example(code: str, place: Path) -> None:
+    (place / "example.py").write_text(code)  # a file: some frameworks read their tools' source
+    run([sys.executable, "example.py"], place)
+
+
+def run(command: list[str], place: Path) -> str:
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+def test_the_commands_of_the_overview_show_what_the_first_example_stored(tmp_path: Path) -> None:
+    needed("agents")
+    run_example(next(p.values[0] for p in EXAMPLES if p.id == "guide-openai-agents-0"), tmp_path)
+    overview = (DOCS / "integrations.md").read_text()
+    [block] = re.findall(r"```sh framework\n(.*?)```", overview, re.S)
+    shown = [
+        run([sys.executable, "-m", *shlex.split(line)], tmp_path) for line in block.splitlines()
+    ]
+    assert "openai+order-17" in shown[0]
+    assert all(shown), "each of them prints something"
+    check = (
+        "import asyncio\nfrom mulligan.integrations.openai_agents import MulliganSession\n"
+        "fork = MulliganSession('order-19', '.agent-store')\n"
+        "print(len(asyncio.run(fork.get_items())))"
     )
-    assert done.returncode == 0, done.stderr
+    assert run([sys.executable, "-c", check], tmp_path) == "3\n"

@@ -62,6 +62,8 @@ def _tell_of_others(store: Store, session: Session) -> None:
 def _print(store: Store, session: Session, page: LogPage) -> None:
     if not page.entries:
         click.echo(f"Session {session.name!r} has no checkpoint yet.", err=True)
+        if session.head.seq > 1:
+            click.echo("`mulligan events` lists what it recorded.", err=True)
         click.echo("Take one with `mulligan checkpoint`.", err=True)
         _tell_of_others(store, session)
     print_entries(session, page.entries)
