@@ -57,3 +57,12 @@ def test_the_commands_of_the_overview_show_what_the_first_example_stored(tmp_pat
         "print(len(asyncio.run(fork.get_items())))"
     )
     assert run([sys.executable, "-c", check], tmp_path) == "3\n"
+
+
+def test_the_undo_of_the_guide_to_langgraph_is_run_in_the_workspace(tmp_path: Path) -> None:
+    needed("langgraph")
+    run_example(next(p.values[0] for p in EXAMPLES if p.id == "guide-langgraph-1"), tmp_path)
+    guide = (DOCS / "guide-langgraph.md").read_text()
+    [undo] = re.findall(r"`(mulligan [^`]*undo)`", guide)
+    run([sys.executable, "-m", *shlex.split(undo)], tmp_path / "project")
+    assert (tmp_path / "project/draft.txt").read_text() == "draft 2"
