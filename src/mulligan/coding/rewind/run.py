@@ -65,10 +65,11 @@ REWOUND = "rewound"
 class Rewound(msgspec.Struct, frozen=True):
     """Where a rewound session comes from.
 
-        ``session`` and ``seq`` are the point that was gone back to, ``left`` and ``agent_id`` the
-        session that was left, and the agent's id of it. ``restore`` is the restore of files in that
-    X ``digest`` are those of the transcript as it was
-        written, and ``beside`` are the files that were written for it.
+    ``session`` and ``seq`` are the point that was gone back to, ``left`` and ``agent_id`` the
+    session that was left, and the agent's id of it. ``since`` is the last event of that before its
+    files were restored, ``restore`` the restore; both are None if there was none, and the second
+    one if its end was not noted. ``length`` and ``digest`` are those of the transcript as it was
+    written, and ``beside`` are the files that were written for it.
     """
 
     session: str
