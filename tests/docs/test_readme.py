@@ -60,6 +60,25 @@ def test_console_examples_run(name: str, code: str, tmp_path: Path) -> None:
         assert done.returncode == 0, f"{name}: {command}: {done.stderr}"
 
 
+@pytest.mark.parametrize(("name", "code"), blocks("console"), ids=lambda x: x[:30])
+def test_console_examples_run_in_one_shell(name: str, code: str, tmp_path: Path) -> None:
+    """As people copy them: every command follows the one before it."""
+    commands = [line[2:] for line in code.splitlines() if line.startswith("$ ")]
+    done = subprocess.run(
+        ["/bin/sh", "-e"],
+        input="\n".join(commands),
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{name}: {done.stderr}"
+
+
 def test_every_link_to_a_file_leads_somewhere() -> None:
     for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
