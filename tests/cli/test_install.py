@@ -91,6 +91,18 @@ def test_uninstall_takes_everything_out(project: Path, cli: Cli) -> None:
     assert "There are no hooks" in cli("uninstall", "claude").out
 
 
+def test_uninstall_names_hooks_in_the_other_settings(project: Path, cli: Cli) -> None:
+    cli("install", "claude", "--user")
+    told = cli("uninstall", "claude").words
+    assert "`mulligan uninstall claude --user` removes those in" in told
+    assert "mulligan uninstall" not in cli("uninstall", "claude", "--user").words
+    assert "mulligan uninstall" not in cli("uninstall", "claude").words
+    cli("install", "claude")
+    assert (
+        "`mulligan uninstall claude` removes those in" in cli("uninstall", "claude", "--user").words
+    )
+
+
 def test_the_json_has_the_documented_fields(project: Path, cli: Cli) -> None:
     done = cli("install", "claude", "--json").json
     assert set(done) == documented("install")

@@ -30,5 +30,20 @@ def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
     elif done.is_changed:
         said = f"Removed the hooks of {agent} from {done.file}."
     else:
-        said = f"There are no hooks of Mulligan in {done.file}."
+        said = f"There are no hooks of Mulligan in {done.file}.{_elsewhere(agent, scope)}"
     hook_settings.show(call, done, None, said, verbose=False)
+
+
+def _elsewhere(agent: str, scope: str) -> str:
+    """Return how hooks in the other settings are removed, of the user or of the project."""
+    from mulligan.coding.settings.install import read_settings, settings_module
+    from mulligan.errors import InvalidSettings
+
+    is_user = scope != "user"
+    other = hook_settings.target(agent, "user" if is_user else "project")
+    try:
+        found = settings_module(agent).installed(read_settings(agent, other.file).settings)
+    except InvalidSettings:
+        return ""
+    option = " --user" if is_user else ""
+    return f" `mulligan uninstall {agent}{option}` removes those in {other.file}." if found else ""
