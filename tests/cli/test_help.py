@@ -47,6 +47,15 @@ def test_a_guide_is_shown(cli: Cli, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_is_shown_by_the_name_of_its_file(cli: Cli, name: str) -> None:
+    """Links in the guides have these names."""
+    file = Path(GUIDES[name][0])
+    topics = [file.name] if file.stem in COMMANDS else [file.name, file.stem]
+    for topic in topics:
+        assert cli("help", topic).out == cli("help", name).out
+
+
+@pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_on_a_terminal_is_broken_between_words(name: str) -> None:
     text = guide(name)
     shown = for_terminal(text, 72)

@@ -72,12 +72,22 @@ def command(context: click.Context, topic: tuple[str, ...]) -> None:
     """Show the help of a COMMAND, or a GUIDE; without an argument, list both."""
     if not topic:
         _print_overview(context)
-    elif len(topic) == 1 and topic[0] in GUIDES:
-        text = guide(topic[0])
+    elif len(topic) == 1 and (name := _guide_of(context, topic[0])) is not None:
+        text = guide(name)
         # Elsewhere it is Markdown for another program.
         click.echo(for_terminal(text, terminal_columns()) if sys.stdout.isatty() else text)
     else:
         _print_help(context, topic)
+
+
+def _guide_of(context: click.Context, topic: str) -> str | None:
+    """Return the guide of that name, or with that file, as links in guides say it."""
+    if topic in GUIDES:
+        return topic
+    root = context.find_root()
+    if isinstance(root.command, click.Group) and topic in root.command.list_commands(root):
+        return None
+    return next((n for n, (file, _) in GUIDES.items() if topic in (file, Path(file).stem)), None)
 
 
 def guide(name: str) -> str:
