@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 
-from tests.agents.other_agents import OtherAgent
+import pytest
+
+from tests.agents.other_agents import Codex, OtherAgent
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide-codex.md"
 
 
 def test_prompts_calls_and_files_are_recorded(agent: OtherAgent) -> None:
@@ -35,3 +41,17 @@ def test_a_rule_denies_a_call(agent: OtherAgent) -> None:
     agent.run("Remove it", [agent.shell_call("rm precious")], [{"text": "was not allowed"}])
     assert (agent.project / "precious").read_text() == "kept"
     assert agent.notes() == ""
+
+
+@pytest.mark.parametrize("agent", [Codex], indirect=True)
+def test_codex_records_in_a_project_that_is_trusted_as_the_guide_says(agent: OtherAgent) -> None:
+    config = agent.home / ".codex" / "config.toml"
+    text = config.read_text()
+    config.write_text(text[: text.index("[projects.")])
+    agent.run("Before trust", [{"text": "all done"}])  # with the trust in hooks bypassed
+    assert not list(agent.store().sessions(prefix="codex-"))
+    [block] = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.S)
+    with config.open("a") as file:
+        file.write(re.sub(r'"/[^"]*"', f'"{agent.project}"', block))
+    agent.run("With trust", [{"text": "all done"}])
+    assert "With trust" in (agent.session().checkpoints()[0].note or "")
