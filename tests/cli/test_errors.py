@@ -11,6 +11,7 @@ import pytest
 import mulligan
 from mulligan.cli import errors as cli_errors
 from mulligan.cli.context import CliContext
+from mulligan.cli.errors import OF_A_SESSION
 from mulligan.cli.render.restored import print_problems
 from mulligan.objects.frames import PACK_HEADER_SIZE
 from tests.stores import store_of
@@ -276,3 +277,12 @@ def test_an_option_under_another_name_is_suggested(store):
     assert refused.code == 2
     assert "--checkpoint-interval" in refused.err
     assert "--checkpoint-interval" not in store("log", "--every", "5m").err
+
+
+def test_a_session_after_a_command_is_an_option(store):
+    for name in OF_A_SESSION:
+        refused = store(name, "main")
+        assert refused.code == 2
+        assert f"If main is a session: `mulligan {name} -s main`." in refused.err
+    for words in (["log", "two", "words"], ["stores", "main"]):
+        assert "is a session" not in store(*words).err

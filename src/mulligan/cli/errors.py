@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 
 import click
@@ -24,6 +25,11 @@ CLOSED_PIPE = 141
 """The exit code that a shell reports for a program ended by SIGPIPE."""
 
 UTF8_HINT = "Use a UTF-8 locale, for example LC_ALL=C.UTF-8."
+OF_A_SESSION = ("pause", "watch", "checkpoint", "log", "events", "status", "undo", "redo")
+"""Commands without arguments that work on a session, which people name after them."""
+
+_EXTRA = re.compile(r"unexpected extra argument \((\S+)\)")
+
 NOWHERE_HINT = (
     'If there is a new directory at its path, run `cd "$PWD"`. If it was deleted and had a store: '
     '`mkdir "$PWD"`, `cd "$PWD"`, and `mulligan restore @latest` bring its files back.'
@@ -150,6 +156,9 @@ def _usage_hint(error: click.UsageError) -> str:
     if error.format_message().endswith(("(ago)", " ago)")):
         return "A point with a space in it needs quotes: '10m ago'."
     command = error.ctx.command_path if error.ctx else "mulligan"
+    extra = _EXTRA.search(error.format_message())
+    if extra and error.ctx and error.ctx.command.name in OF_A_SESSION:
+        return f"If {extra[1]} is a session: `{command} -s {extra[1]}`."
     if error.ctx and isinstance(error.ctx.command, Group) and " command " in error.message:
         names = ", ".join(error.ctx.command.list_commands(error.ctx))
         return f"The commands are {names}; `{command} --help` shows how."
