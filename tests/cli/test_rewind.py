@@ -232,6 +232,16 @@ def test_an_interrupted_rewind_that_is_typed_again_is_undone_as_one(
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
 
 
+def test_after_an_interrupted_rewind_one_to_another_prompt_is_undone_first(
+    agent: Recorded, cli: Cli, interrupted: str
+):
+    assert cli("rewind", "--to", "1").code == 0
+    assert cli("rewind", "--undo").code == 0
+    assert files(agent.work) == {"a.txt": "one"}
+    assert cli("rewind", "--undo").code == 0
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
 def test_an_interrupted_rewind_is_not_undone_without_its_files(
     agent: Recorded, cli: Cli, interrupted: str
 ):

@@ -55,18 +55,37 @@ def undo_restore(session: Session, seq: int) -> Restored | None:
     Refused if the next undo of the session would undo something else.
     """
     before = Point(session.name, seq - 1)
-    pending, later = session.files.pending, restores(session.events(since=seq))
-    if pending is None and [_is(one, "undo", before) for one in later] == [True]:
+    pending, effective = session.files.pending, _effective(session, seq)
+    if pending is None and not any(effective):
         return None
-    if pending is not None and not later and _leads_to(pending, "undo", before):
+    is_last = effective[-1:] == [seq]
+    if pending is not None and is_last and _leads_to(pending, "undo", before):
         return session.files.recover()
-    if pending is not None or later:
+    if pending is not None or not is_last:
         raise CannotRewind(
             f"Files of {session.name!r} were restored again since that rewind.",
             hint=f"Nothing was changed. `mulligan undo -s {session.name}` undoes one after "
             "another.",
         )
     return session.undo()
+
+
+def _effective(session: Session, seq: int) -> list[int]:
+    """Return a restore and those after it that are not undone, in the order of their undo.
+
+    The last one is undone first. A 0 is a restore from before, which was undone and redone.
+    """
+    effective, undone = [seq], list[int]()
+    for event in restores(session.events(since=seq)):
+        mode = event.payload["mode"]
+        if mode == "restore":
+            effective.append(event.seq)
+            undone.clear()
+        elif mode == "undo":
+            undone.append(effective.pop() if effective else 0)
+        else:
+            effective.append(undone.pop() if undone else 0)
+    return effective
 
 
 def _leads_to(pending: PendingRestore, mode: str, point: Point) -> bool:

@@ -382,6 +382,25 @@ def test_undo_is_refused_after_another_restore(agent: Recorded):
         undo_rewind(agent.session, agent.store.session(f"claude-{NEW}"))
 
 
+def test_undo_after_restores_that_were_undone(agent: Recorded):
+    go(agent, "2")
+    made = agent.store.session(f"claude-{NEW}")
+    agent.session.restore("@latest~1", ("workspace",))
+    agent.session.undo()
+    agent.session.undo()
+    agent.session.redo()
+    undo_rewind(agent.session, made)
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+def test_undo_is_refused_if_it_would_be_that_of_a_later_restore(agent: Recorded):
+    go(agent, "2")
+    agent.session.undo()
+    agent.session.restore("@latest~1", ("workspace",))
+    with pytest.raises(CannotRewind, match="restored again"):
+        undo_rewind(agent.session, agent.store.session(f"claude-{NEW}"))
+
+
 def test_a_session_of_no_rewind_cannot_be_undone(agent: Recorded):
     with pytest.raises(CannotRewind, match="not made by a rewind"):
         undo_rewind(agent.session, agent.session)
