@@ -172,5 +172,8 @@ def _unconfirmed(session: str, own: Path, claimed: Path) -> Exception:
         problem = f"was forked into {own}, which does not point back to this store"
     else:
         problem = f"was forked into {own}, which is not there any more"
-        take = "if it was moved, run the command in it."
+        take = (
+            "if it was moved, run the command in it. If it was deleted: "
+            f"`mulligan -s {session} restore @latest --to DIR` writes its files elsewhere."
+        )
     return UnsafeWorkspace(f"The session {session!r} {problem}.", hint=HINT + take)

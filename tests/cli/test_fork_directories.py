@@ -209,6 +209,7 @@ def test_a_directory_that_is_gone(project, bold: Path, place: Path):
     refused = project("-s", "bold", "checkpoint")
     assert refused.code == 80
     assert "not there any more" in refused.err
+    assert "restore @latest --to DIR` writes its files elsewhere" in " ".join(refused.err.split())
     assert "run the command in it" in refused.err
 
 
