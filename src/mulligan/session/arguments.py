@@ -6,8 +6,14 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mulligan.document.values import PathLike
-from mulligan.errors import InvalidPath, InvalidTask, MulliganError, UnsafeWorkspace
+from mulligan.document.values import PathLike, freeze
+from mulligan.errors import (
+    InvalidEffect,
+    InvalidPath,
+    InvalidTask,
+    MulliganError,
+    UnsafeWorkspace,
+)
 
 MAX_SHOWN_CHARACTERS = 60
 """How many characters of a wrong argument are shown."""
@@ -52,6 +58,16 @@ def seconds(value: Any, what: str, *, zero: bool = False) -> float:
         least = "0 seconds or more" if zero else "more than 0 seconds"
         raise InvalidTask(f"{what} is {least}, not {_shown(value)}.")
     return float(value)
+
+
+def outcome(what: str, given: Any, result: Any, note: Any) -> None:
+    """Check what is said of an effect, or of a call, that is in doubt."""
+    if given not in ("done", "failed"):
+        raise InvalidEffect(f"{what} is settled as done or failed, not {given!r}.")
+    if given == "failed" and result is not None:
+        raise InvalidEffect(f"{what} that did not happen has no result.")
+    freeze(result, ("result",))
+    optional_text(note, "A note", InvalidEffect)
 
 
 def count(value: Any, what: str) -> int:

@@ -222,12 +222,7 @@ class Effects:
         by: str | None = None,
     ) -> Effect:
         """Say whether an effect in doubt happened; raises ``Conflict`` for any other."""
-        if outcome not in (DONE, FAILED):
-            raise InvalidEffect(f"An effect is settled as done or failed, not {outcome!r}.")
-        if outcome == FAILED and result is not None:
-            raise InvalidEffect("An effect that did not happen has no result.")
-        freeze(result, ("result",))
-        arguments.optional_text(note, "A note", InvalidEffect)
+        arguments.outcome("An effect", outcome, result, note)
         fields = {"status": outcome, "by": by or self._writer.actor, "note": note, "acting": None}
         fields |= {"result": result} if outcome == DONE else {"error": note or "did not happen"}
 

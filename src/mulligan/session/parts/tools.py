@@ -278,12 +278,7 @@ class Tools:
 
         ``id`` is its id or the beginning of one. As ``Effects.settle`` does.
         """
-        if outcome not in ("done", "failed"):
-            raise InvalidEffect(f"A call is settled as done or failed, not {outcome!r}.")
-        if outcome == "failed" and result is not None:
-            raise InvalidEffect("A call that did not happen has no result.")
-        freeze(result, ("result",))
-        arguments.optional_text(note, "A note", InvalidEffect)
+        arguments.outcome("A call", outcome, result, note)
         status, error = (RETURNED, None) if outcome == "done" else (FAILED, note or NOT_HAPPENED)
         fields = {"status": status, "result": result, "error": error, "acting": None}
         fields |= {"by": by or self._writer.actor, "note": note}
