@@ -148,6 +148,16 @@ class Capture:
         elif self._looked_in is not None:
             self._looked_in |= changes.looked_in
 
+    def is_current(self, path: bytes) -> bool:
+        """Whether a leaf that was read is still the same, by its stat."""
+        parent, _, name = path.rpartition(b"/")
+        holder = self._directories.get(parent)
+        seen = holder.leaves.get(name) if holder is not None else None
+        try:
+            return seen is not None and seen.stat == packed_stat(os.lstat(self._prefix + path))
+        except OSError:
+            return False
+
     def note(self, problems: Iterable[str]) -> None:
         """Record problems that occurred around the capture."""
         self._problems += [Changing(".", problem, torn=False) for problem in problems]

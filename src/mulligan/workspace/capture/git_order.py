@@ -1,8 +1,9 @@
 """Git directories in a workspace, where the order in which files are read matters.
 
-Git writes objects before the refs that name them, and packs objects before it removes the loose
-ones. So everything that refs, HEAD, index and logs name exists if objects are listed after those
-were read, and an object that is no longer loose is in a pack that is listed later still.
+Git makes a branch before HEAD names it, writes objects before the refs that name them, and packs
+refs and objects before it removes the loose ones. So the branch that HEAD names exists if refs are
+listed after HEAD was read, and everything that refs, HEAD, index and logs name exists if objects
+are listed after those were read. What is no longer loose is in a pack that is read later still.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from mulligan.workspace.capture.index import SeenDirectory
 
 OBJECTS, PACKS, INFO = b"objects", b"objects/pack", b"objects/info"
+REFS, PACKED_REFS, HEAD, WORKTREES = b"refs", b"packed-refs", b"HEAD", b"worktrees"
 
 
 class GitDirectories:
@@ -65,12 +67,28 @@ class GitDirectories:
 
 def object_directories(home: bytes, known: Mapping[bytes, SeenDirectory]) -> Iterator[bytes]:
     """Yield the known directories that hold a repository's loose objects, parents first."""
-    pending = [joined(home, OBJECTS)]
     packs = joined(home, PACKS)
+    # Packs are listed last by the caller: an object that was packed meanwhile is found there.
+    return (path for path in _below(joined(home, OBJECTS), known) if path != packs)
+
+
+def ref_directories(home: bytes, known: Mapping[bytes, SeenDirectory]) -> Iterator[bytes]:
+    """Yield the known directories that hold a repository's loose refs, parents first."""
+    return _below(joined(home, REFS), known)
+
+
+def head_files(home: bytes, known: Mapping[bytes, SeenDirectory]) -> set[bytes]:
+    """Return the files that name the current branch of a repository, and of its worktrees."""
+    worktrees = joined(home, WORKTREES)
+    found = known[worktrees].directories if worktrees in known else ()
+    return {joined(home, HEAD), *(b"/".join((worktrees, name, HEAD)) for name in found)}
+
+
+def _below(top: bytes, known: Mapping[bytes, SeenDirectory]) -> Iterator[bytes]:
+    pending = [top]
     while pending:
         path = pending.pop()
-        # Packs are listed last by the caller: an object that was packed meanwhile is found there.
-        if path in known and path != packs:
+        if path in known:
             yield path
             pending += [path + b"/" + name for name in known[path].directories]
 

@@ -12,7 +12,15 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from mulligan.workspace.capture.capture import Capture
-from mulligan.workspace.capture.git_order import PACKS, GitDirectories, joined, object_directories
+from mulligan.workspace.capture.git_order import (
+    PACKED_REFS,
+    PACKS,
+    GitDirectories,
+    head_files,
+    joined,
+    object_directories,
+    ref_directories,
+)
 from mulligan.workspace.capture.ignore import Rules
 from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
 from mulligan.workspace.capture.scan import Changes, Scan
@@ -22,6 +30,9 @@ RETRY_DELAYS_SECONDS = (0.0, 0.005, 0.02, 0.06)
 
 The list is short, because a program that never pauses must not block a capture.
 """
+
+MAX_REF_LISTINGS = 8
+"""How often refs are listed again because HEAD was replaced meanwhile."""
 
 MAX_PACK_LISTINGS = 8
 """How often packs are listed again because they were replaced while being read."""
@@ -96,19 +107,32 @@ class Rescan:
         capture.vanished.clear()
         capture.take(changes)
         if touched:
+            self._take_refs(sorted(touched))
             self._take_objects(sorted(touched), objects, repositories)
         is_fresh = any(d.ctime >= self._fresh_from for d in changes.directories.values())
         return changes.moved or bool(capture.vanished) or is_fresh
 
+    def _take_refs(self, touched: list[bytes]) -> None:
+        """Capture the refs of git directories whose HEAD has been read."""
+        capture = self._capture
+        known = capture.directories
+        heads = set().union(*(head_files(home, known) for home in touched))
+        # A HEAD that is still as it was read names a branch that was there when refs were listed.
+        for _ in range(MAX_REF_LISTINGS):
+            loose = [path for home in touched for path in ref_directories(home, known)]
+            capture.take(self._names(loose))
+            moved = self._replaced(heads)
+            if not moved.leaves and not moved.gone:
+                break
+            capture.take(moved)
+        # Loose refs before packed ones: git packs a ref before it deletes the loose file.
+        capture.take(self._replaced({joined(home, PACKED_REFS) for home in touched}))
+
     def _take_objects(
         self, touched: list[bytes], leaves: list[bytes], repositories: GitDirectories
     ) -> None:
-        """Capture the objects of git directories whose refs have been read.
-
-        The git directories themselves are listed first: refs that were not found have been packed.
-        """
+        """Capture the objects of git directories whose refs have been read."""
         capture = self._capture
-        capture.take(self._names(touched))
         # Loose objects before packs: git packs an object before it deletes the loose file, so one
         # that is missing here is in a pack listed below.
         loose = [path for home in touched for path in object_directories(home, capture.directories)]
@@ -124,7 +148,15 @@ class Rescan:
 
     def _names(self, paths: Iterable[bytes], leaves: Iterable[bytes] = ()) -> Changes:
         """Look at the names in known directories; also read the given leaves."""
-        scan = Scan.again(self._root, self._capture.directories, self._rules, self._fresh_from)
-        changes = scan.names(paths)
+        changes = self._scan().names(paths)
         changes.leaves = list({*changes.leaves, *leaves})
         return changes
+
+    def _replaced(self, files: set[bytes]) -> Changes:
+        """Look at files that programs replace; those that are as they were read are left out."""
+        changes = self._scan().paths(files)
+        changes.leaves = [path for path in changes.leaves if not self._capture.is_current(path)]
+        return changes
+
+    def _scan(self) -> Scan:
+        return Scan.again(self._root, self._capture.directories, self._rules, self._fresh_from)

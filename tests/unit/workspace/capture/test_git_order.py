@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mulligan import Session
+from mulligan.workspace.capture import capture
+from mulligan.workspace.capture.file_reader import Read, read_leaf
 from mulligan.workspace.entries import Directory, File
 from mulligan.workspace.restore.plan import TreeChange
 from mulligan.workspace.restore.protect import split_protected
@@ -241,6 +244,41 @@ def test_a_deleted_repository_comes_back_whole(session: Session, work: Path) -> 
     assert picture(work) == then
     for place in PLACES:
         assert_clean(work / place)
+
+
+@pytest.mark.parametrize("place", [".", "trees/feature"])
+@pytest.mark.parametrize("watch", [False, True])
+def test_the_branch_that_head_names_is_there_if_it_was_made_meanwhile(
+    session: Session,
+    work: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    watch: bool,
+) -> None:
+    if watch:
+        session.internal.watch()
+    branches = iter(["branch-0", "branch-1", "branch-2"])  # more than a capture has rounds for
+    directory_of_head = git(work / place, "rev-parse", "--absolute-git-dir")
+
+    def read(directory: int, name: bytes, *rest: Any) -> Read:
+        is_head = name == b"HEAD" and os.path.samestat(
+            os.fstat(directory), os.stat(directory_of_head)
+        )
+        # Just before HEAD is read, after refs were listed.
+        if is_head and (branch := next(branches, None)):
+            git(work / place, "checkout", "-q", "-b", branch)
+        elif name.startswith(b"branch-"):
+            git(work / place, "symbolic-ref", "HEAD", f"refs/heads/{name.decode()}")
+        return read_leaf(directory, name, *rest)
+
+    monkeypatch.setattr(capture, "read_leaf", read)
+    made = session.checkpoint()
+    session.files.copy(made, tmp_path / "copy")
+    git(tmp_path / "copy", "worktree", "repair", "trees/feature")
+    now = git(tmp_path / "copy" / place, "rev-parse", "--abbrev-ref", "HEAD")
+    assert now == "branch-2"
+    assert git(tmp_path / "copy" / place, "log", "--oneline") != ""
 
 
 def test_a_fork_is_a_repository_of_its_own(session: Session, work: Path, tmp_path: Path) -> None:
