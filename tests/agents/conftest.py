@@ -25,7 +25,7 @@ from mulligan import Session
 from mulligan.coding.hooks import session_of
 from tests.agents.limits import AGENTS, PATIENCE
 from tests.agents.model_server import ModelServer
-from tests.agents.other_agents import Codex, Gemini, OpenCode, OtherAgent, ScriptedModel
+from tests.agents.other_agents import Codex, Gemini, OpenCode, OtherAgent
 from tests.children import end_processes_in
 
 CLAUDE = "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
@@ -240,15 +240,6 @@ def until() -> Callable[[Callable[[], Any]], Any]:
     return wait
 
 
-@pytest.fixture
-def scripted(tmp_path: Path) -> Iterator[ScriptedModel]:
-    """A model server on loopback that speaks the protocols of the other agents."""
-    if not ScriptedModel.PROGRAM.is_file():
-        pytest.skip("The model server for these agents is NOT HERE, and they were not tested")
-    with ScriptedModel(tmp_path) as server:
-        yield server
-
-
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place for what agents install for their plugins, once for all tests."""
@@ -257,7 +248,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[Codex, Gemini, OpenCode])
 def agent(
-    request: pytest.FixtureRequest, tmp_path: Path, scripted: ScriptedModel, packages: Path
+    request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer, packages: Path
 ) -> Iterator[OtherAgent]:
     """Each of the other agents, with hooks in its project."""
     place = os.environ.get(AGENTS)
@@ -266,7 +257,7 @@ def agent(
     kind: type[OtherAgent] = request.param
     if not (Path(place) / "node_modules" / ".bin" / kind.name).exists():
         pytest.skip(f"{kind.name} is NOT INSTALLED in {place}, and was not tested")
-    made = kind(Path(place).absolute(), tmp_path / "home", scripted, packages)
+    made = kind(Path(place).absolute(), tmp_path / "home", model, packages)
     yield made
     end_processes_in(tmp_path)  # the helper of its hooks
     made.keep_packages(packages)

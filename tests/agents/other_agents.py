@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any
 
 import mulligan
 from mulligan import Session
 from tests.agents.limits import PATIENCE
+from tests.agents.model_apis import Block
+from tests.agents.model_server import ModelServer, Turn, tool
 
 CODEX_CONFIG = """
 model = "gpt-5"
@@ -29,54 +30,6 @@ env_key = "FAKE_KEY"
 wire_api = "responses"
 """
 
-Turn = list[dict[str, Any]]
-
-
-class ScriptedModel:
-    """A process that answers from scripts in the prompts; use it as a context manager."""
-
-    PROGRAM = Path(__file__).parents[3] / "shared" / "agents" / "fakemodel.py"
-    """It speaks the protocols of these agents, and is beside the project."""
-
-    def __init__(self, place: Path) -> None:
-        self._requests = place / "requests"
-        self._started = subprocess.Popen(
-            [sys.executable, self.PROGRAM, "--port", "0", "--dump", self._requests],
-            stdout=subprocess.PIPE,
-        )
-
-    def __enter__(self) -> Self:
-        assert self._started.stdout is not None
-        self.url = f"http://127.0.0.1:{int(self._started.stdout.readline())}"
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._started.kill()
-        self._started.communicate()
-
-    def last_request(self) -> str:
-        """Return the last request that offered tools, as text."""
-        for file in sorted(self._requests.iterdir(), reverse=True):
-            body = json.loads(file.read_text())["body"]
-            if body.get("tools"):
-                return json.dumps(body)
-        raise AssertionError("nothing was asked")
-
-    def seen(self) -> list[str]:
-        """Return which prompts ("say NAME @@") the model saw in the last request."""
-        return re.findall(r"say (\w+) @@", self.last_request())
-
-
-class Model(Protocol):
-    """What an agent needs to know of a model: where it listens."""
-
-    url: str
-
 
 class OtherAgent:
     """An agent in a project, with a home of its own and hooks that were installed there."""
@@ -89,9 +42,10 @@ class OtherAgent:
     """What is typed before the id of a session that is continued."""
 
     def __init__(
-        self, agents: Path, home: Path, model: Model, packages: Path | None = None
+        self, agents: Path, home: Path, model: ModelServer, packages: Path | None = None
     ) -> None:
-        self.packages = packages
+        self.packages, self.model = packages, model
+        self._names = (f"script-{number}" for number in count(1))
         self.program = agents / "node_modules" / ".bin" / self.name
         self.home, self.url = home, model.url
         self.project = home / "project"
@@ -118,9 +72,13 @@ class OtherAgent:
         """Return how it is started with a prompt; ``resume`` is what follows its name."""
         raise NotImplementedError
 
+    def prompt(self, said: str, *turns: Turn) -> str:
+        """Return a prompt that chooses how the model answers."""
+        return self.model.prompt(next(self._names), *turns, say=said)
+
     def run(self, said: str, *turns: Turn) -> str:
-        """Run it with a prompt that says how the model answers."""
-        return self._run(self.command(f"{said} @@{json.dumps(turns)}@@"))
+        """Run it with a prompt and the turns that answer it."""
+        return self._run(self.command(self.prompt(said, *turns)))
 
     def resume(self, command: str, said: str, *turns: Turn) -> str:
         """Do what a person is told to type, without a terminal, and give it a prompt."""
@@ -132,11 +90,11 @@ class OtherAgent:
             else:
                 self._run([str(self.program), *words[1:]], directory)
         assert last[0] == self.name
-        return self._run(self.command(f"{said} @@{json.dumps(turns)}@@", last[1:]), directory)
+        return self._run(self.command(self.prompt(said, *turns), last[1:]), directory)
 
     def start_resumed(self, command: str, said: str, *turns: Turn) -> subprocess.Popen[bytes]:
         """Start it with a prompt that it does not get to answer; the caller ends it."""
-        words = self.command(f"{said} @@{json.dumps(turns)}@@", shlex.split(command)[1:])
+        words = self.command(self.prompt(said, *turns), shlex.split(command)[1:])
         return subprocess.Popen(
             words,
             cwd=self.project,
@@ -160,9 +118,9 @@ class OtherAgent:
         plain = (one for one in found if not one.name.startswith((".", "opencode.json")))
         return {one.name: one.read_text().strip() for one in plain}
 
-    def shell_call(self, command: str) -> dict[str, Any]:
+    def shell_call(self, command: str) -> Block:
         """Return a turn's call of its shell."""
-        return {"tool": self.shell, "input": {self.argument: command, "description": "run it"}}
+        return tool(self.shell, **{self.argument: command}, description="run it")
 
     def session(self) -> Session:
         """Open the session that its hooks recorded."""

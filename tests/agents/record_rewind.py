@@ -18,11 +18,11 @@ import sys
 import tempfile
 import termios
 from pathlib import Path
-from typing import Any
 from xml.sax.saxutils import escape
 
 from tests.agents.conftest import CLAUDE, ClaudeCode
-from tests.agents.model_server import Block, ModelServer, text, tool
+from tests.agents.model_apis import Block
+from tests.agents.model_server import ModelServer, text, tool
 
 COLUMNS, LINE, CHARACTER, MARGIN = 96, 19, 8.43, 22
 
@@ -60,31 +60,18 @@ class Model(ModelServer):
     def __init__(self, project: Path) -> None:
         super().__init__()
         self._project = project
-        self._answers: dict[str, list[list[Block]]] = {}
 
     def on(self, said: str, *turns: list[Block]) -> None:
         """Answer a prompt with these turns."""
-        self._answers[said] = list(turns)
+        self.scripts[said] = turns
 
     def write(self, name: str, content: str) -> Block:
         """Return a call that writes a file of the project."""
         return tool("Write", file_path=str(self._project / name), content=content)
 
-    def answer(self, request: dict[str, Any]) -> list[Block]:
-        """Return the answer that is due."""
-        messages = request.get("messages", [])
-        for at in reversed(range(len(messages))):
-            said = str(messages[at]["content"]) if messages[at]["role"] == "user" else ""
-            found = next((turns for key, turns in self._answers.items() if key in said), None)
-            if found is not None and request.get("tools"):
-                done = sum(one["role"] == "assistant" for one in messages[at:])
-                return [
-                    {**block, "id": f"toolu_{len(messages)}_{number}"}
-                    if block["type"] == "tool_use"
-                    else block
-                    for number, block in enumerate(found[done])
-                ]
-        return [text("ok")]
+    def chosen(self, said: str) -> str | None:
+        """Return the prompt that a message is."""
+        return next((key for key in self.scripts if key in said), None)
 
 
 class Terminal:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.model_server import text
 from tests.agents.other_agents import Codex, OtherAgent
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide-codex.md"
@@ -17,7 +18,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide-codex.md"
 def test_prompts_calls_and_files_are_recorded(agent: OtherAgent) -> None:
     calls = [agent.shell_call("echo one > one.txt"), agent.shell_call("echo two > two.txt")]
     more = [agent.shell_call("cat one.txt")]
-    assert "all done" in agent.run("Make files", calls, more, [{"text": "all done"}])
+    assert "all done" in agent.run("Make files", calls, more, [text("all done")])
     session = agent.session()
     first, *_, last = session.checkpoints()
     assert first.kind == "prompt"
@@ -38,7 +39,7 @@ def test_a_rule_denies_a_call(agent: OtherAgent) -> None:
     rules = '[[effects.rules]]\nname = "*(rm *)"\napproval = "ask"\n'
     (store / "config.toml").write_text(rules)
     (agent.project / "precious").write_text("kept")
-    agent.run("Remove it", [agent.shell_call("rm precious")], [{"text": "was not allowed"}])
+    agent.run("Remove it", [agent.shell_call("rm precious")], [text("was not allowed")])
     assert (agent.project / "precious").read_text() == "kept"
     assert agent.notes() == ""
 
@@ -46,12 +47,12 @@ def test_a_rule_denies_a_call(agent: OtherAgent) -> None:
 @pytest.mark.parametrize("agent", [Codex], indirect=True)
 def test_codex_records_in_a_project_that_is_trusted_as_the_guide_says(agent: OtherAgent) -> None:
     config = agent.home / ".codex" / "config.toml"
-    text = config.read_text()
-    config.write_text(text[: text.index("[projects.")])
-    agent.run("Before trust", [{"text": "all done"}])  # with the trust in hooks bypassed
+    settings = config.read_text()
+    config.write_text(settings[: settings.index("[projects.")])
+    agent.run("Before trust", [text("all done")])  # with the trust in hooks bypassed
     assert not list(agent.store().sessions(prefix="codex-"))
     [block] = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.S)
     with config.open("a") as file:
         file.write(re.sub(r'"/[^"]*"', f'"{agent.project}"', block))
-    agent.run("With trust", [{"text": "all done"}])
+    agent.run("With trust", [text("all done")])
     assert "With trust" in (agent.session().checkpoints()[0].note or "")

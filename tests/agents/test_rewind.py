@@ -18,6 +18,7 @@ from mulligan.coding.transcripts.transcript_format import INTERRUPTED
 from mulligan.recovery.detect import interrupted
 from tests.agents.conftest import ClaudeCode, Terminal
 from tests.agents.limits import PATIENCE
+from tests.agents.model_apis import Api, Block, Json
 from tests.agents.model_server import ModelServer, text, tool
 
 Until = Callable[[Callable[[], Any]], Any]
@@ -368,9 +369,9 @@ def test_prompts_that_were_typed_during_a_turn(
     fifo, goes_on, answer = claude.home / "fifo", threading.Event(), model.answer
     os.mkfifo(fifo)
 
-    def held(request: dict[str, Any]) -> list[dict[str, Any]]:
+    def held(request: Json, api: Api) -> list[Block]:
         is_last = "turn-result" in json.dumps(request["messages"][-1])
-        return answer(request) if not is_last or goes_on.wait(PATIENCE) else []
+        return answer(request, api) if not is_last or goes_on.wait(PATIENCE) else []
 
     model.answer = held  # type: ignore[method-assign]
     first = shell(f"echo 1 > one; read line < {fifo}; echo 2 > two; echo turn-result")

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.agents.limits import PATIENCE
-from tests.agents.other_agents import OtherAgent, ScriptedModel
+from tests.agents.model_server import ModelServer, text
+from tests.agents.other_agents import OtherAgent
 
 Until = Callable[[Callable[[], Any]], Any]
 Wrap = Callable[[OtherAgent, list[str]], list[str]]
@@ -47,7 +48,7 @@ def run_watched(
     fifo = agent.home / f"fifo-{name}"
     os.mkfifo(fifo)
     call = agent.shell_call(f"read line < {fifo}; echo {name} > {name}")
-    prompt = f"say {name} @@{json.dumps([[call], [{'text': 'done'}]])}@@"
+    prompt = agent.prompt(f"say {name}", [call], [text("done")])
     words = [
         sys.executable,
         "-m",
@@ -79,7 +80,7 @@ def prompts(agent: OtherAgent) -> list[str]:
 
 @pytest.mark.parametrize("wrap", [with_run, with_up])
 def test_prompts_have_checkpoints_and_can_be_gone_back_to(
-    agent: OtherAgent, scripted: ScriptedModel, until: Until, wrap: Wrap
+    agent: OtherAgent, model: ModelServer, until: Until, wrap: Wrap
 ) -> None:
     agent.mulligan("uninstall", agent.name)
     run_watched(agent, until, "one", wrap=wrap)
@@ -93,5 +94,5 @@ def test_prompts_have_checkpoints_and_can_be_gone_back_to(
         assert said == [json.loads(line) for line in file]
     found = agent.mulligan("rewind", "--to", "2")
     assert agent.files() == {"one": "one"}
-    agent.resume(found["command"], "say other", [{"text": "done"}])
-    assert scripted.seen() == ["one", "other"]
+    agent.resume(found["command"], "say other", [text("done")])
+    assert model.seen() == ["one", "other"]
