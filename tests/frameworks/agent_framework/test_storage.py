@@ -160,6 +160,20 @@ def test_two_processes_save_to_one_storage(tmp_path: Path) -> None:
     storage.close()
 
 
+def test_a_copy_keeps_what_is_deleted_in_its_source(storage: MulliganCheckpointStorage) -> None:
+    source = storage.timeline
+
+    async def run() -> list[str]:
+        for number in range(4):
+            await storage.save(checkpoint(f"c{number}", "one", number))
+        storage._handles.store.copy(source.name, "agent-framework+copy")
+        copy = MulliganCheckpointStorage(storage._handles.store, name="copy")
+        assert await storage.delete("c1")
+        return await copy.list_checkpoint_ids(workflow_name="one")
+
+    assert asyncio.run(run()) == ["c0", "c1", "c2", "c3"]
+
+
 def test_a_list_that_grew_shares_what_it_had(tmp_path: Path) -> None:
     storage = MulliganCheckpointStorage(tmp_path)
     chat: list[Any] = []

@@ -202,6 +202,19 @@ def test_a_copy_and_its_source_go_their_own_ways(saver: Any, config: Config) -> 
     assert graph.get_state(config).values == {}
 
 
+def test_a_copy_keeps_what_is_pruned_from_its_source(saver: Any, config: Config) -> None:
+    graph = loop_graph(saver)
+    graph.invoke(start(), config)
+    saver.copy_thread("thread-1", "copy")
+    copy = {"configurable": {"thread_id": "copy"}}
+    before = story(graph, copy)
+    saver.prune(["thread-1"])
+    assert len(story(graph, config)) == 1
+    assert story(graph, copy) == before
+    saver.delete_thread("thread-1")
+    assert story(graph, copy) == before
+
+
 def test_a_copy_does_not_replace_a_thread(saver: Any, config: Config) -> None:
     graph = loop_graph(saver, until=1)
     for name in ("one", "two"):

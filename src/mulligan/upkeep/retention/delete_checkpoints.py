@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mulligan.errors import CheckpointNeeded, UnknownPoint
@@ -13,7 +14,8 @@ from mulligan.upkeep.retention.prune import Pruner
 from mulligan.upkeep.retention.rulings import UNDO, Candidate
 
 if TYPE_CHECKING:
-    from mulligan.model import Checkpoint
+    from mulligan.engine import Engine
+    from mulligan.model import Checkpoint, SessionRecord
     from mulligan.session import Session
     from mulligan.store import Store
     from mulligan.timeline.points import PointLike
@@ -23,7 +25,7 @@ ATTEMPTS = 5
 
 
 def delete_checkpoints(
-    store: Store, session: Session, points: Iterable[PointLike]
+    store: Store, session: Session, points: Iterable[PointLike], *, spare_forks: bool = False
 ) -> list[Checkpoint]:
     """Delete checkpoints of a session, and return them.
 
@@ -31,7 +33,9 @@ def delete_checkpoints(
     they hold; names of files stay as long as later checkpoints are patches to their tree. The
     events between them stay: the state at any event is what it was. Raises
     ``CheckpointNeeded`` for one that is pinned, that a fork, an undo, an open operation or a
-    restore needs, or that is the newest of a session; then none of them is deleted.
+    restore needs, or that is the newest of a session; then none of them is deleted. A fork needs
+    the one that it continues from; with ``spare_forks`` also all before it, which are checkpoints
+    of the fork, too.
     """
     chosen = {found.id: found for found in [_exactly(session, point) for point in points]}
     if not chosen:
@@ -40,12 +44,15 @@ def delete_checkpoints(
     policy = Policy() if engine.directory is None else read_policy(engine.directory)
     pruner = Pruner(engine, policy)
     rest = set(chosen)
+    refuse = _refuse_needed
+    if spare_forks:
+        refuse = partial(_refuse_shared, engine, session.internal.number)
     with upkeep_lock(engine, wait=True):
         # First: their bytes must be erased, even if this process dies right after it.
         with engine.write() as txn:
             txn.note_deletion()
         for _ in range(ATTEMPTS):
-            rest -= pruner.delete(rest, _refuse_needed)
+            rest -= pruner.delete(rest, refuse)
             if not rest:
                 break
     if rest:
@@ -73,6 +80,28 @@ def _refuse_needed(candidates: Sequence[Candidate], newest: frozenset[str]) -> N
         why = next(_reasons(one, newest), None)
         if why is not None:
             raise CheckpointNeeded(f"The checkpoint {one.id[:12]} (#{one.seq}) stays: {why}.")
+
+
+def _refuse_shared(
+    engine: Engine, number: int, candidates: Sequence[Candidate], newest: frozenset[str]
+) -> None:
+    _refuse_needed(candidates, newest)
+    with engine.read() as view:
+        last = _last_shared(view.sessions(), number)
+    for one in candidates:
+        if one.seq <= last:
+            raise CheckpointNeeded(
+                f"The checkpoint {one.id[:12]} (#{one.seq}) stays: a fork has it, too."
+            )
+
+
+def _last_shared(records: Sequence[SessionRecord], number: int) -> int:
+    """Return the last event of a session that forks continue from which are not deleted, or 0."""
+    forks = [
+        (one, one.origin.seq) for one in records if one.origin and one.origin.session == number
+    ]
+    alive = (seq for one, seq in forks if one.deleted is None or _last_shared(records, one.number))
+    return max(alive, default=0)
 
 
 def _reasons(one: Candidate, newest: frozenset[str]) -> Iterator[str]:

@@ -87,6 +87,20 @@ def test_what_is_needed_is_refused_and_nothing_is_deleted(store: Store, session:
     assert store.verify().problems == ()
 
 
+def test_what_a_fork_has_too_can_be_spared(store: Store) -> None:
+    session = store.session("run")
+    first, second, third = [session.checkpoint() for _ in range(3)]
+    fork = session.fork(third, "fork")
+    inner = fork.fork(second, "inner")
+    store.delete("fork")
+    with pytest.raises(CheckpointNeeded, match="a fork has it, too"):
+        delete_checkpoints(store, session, [first], spare_forks=True)
+    assert inner.checkpoints() == [first, second]
+    store.delete("inner")
+    delete_checkpoints(store, session, [first], spare_forks=True)
+    assert session.checkpoints() == [second, third]
+
+
 def test_a_point_that_is_no_checkpoint_is_refused(store: Store, session: Session) -> None:
     session.state.set("a", 1)
     with pytest.raises(UnknownPoint, match="not a checkpoint"):
