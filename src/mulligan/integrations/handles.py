@@ -13,9 +13,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import mulligan
 from mulligan.aio_worker import finished, to_end
+from mulligan.document.document import MISSING
 from mulligan.errors import Conflict, UnknownSession
 from mulligan.session import Session
 from mulligan.session.names import session_name
+from mulligan.session.parts.state import State
 from mulligan.session.write.delete import delete_session
 from mulligan.store import Store, engine_of
 
@@ -158,6 +160,16 @@ def retried(call: Callable[[], R]) -> R:
             return call()
         except Conflict:
             continue  # another process wrote: what it wrote is read now, and decided on again
+
+
+def delete_if_present(state: State, *path: str) -> None:
+    """Delete a value if there is one when it is written: another process may have deleted it."""
+
+    def delete(newest: State) -> None:
+        if newest.get(path, MISSING) is not MISSING:
+            newest.delete(path)
+
+    state.transaction(delete)
 
 
 def _part(text: str) -> str:

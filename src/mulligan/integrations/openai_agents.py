@@ -40,8 +40,15 @@ with framework("openai-agents", "agents"):
     from pydantic import TypeAdapter
     from pydantic_core import to_jsonable_python
 
-from mulligan.document.document import MISSING
-from mulligan.integrations.handles import CallThread, Handles, StoreLike, name_of, retried, text_of
+from mulligan.integrations.handles import (
+    CallThread,
+    Handles,
+    StoreLike,
+    delete_if_present,
+    name_of,
+    retried,
+    text_of,
+)
 from mulligan.integrations.json_values import (
     all_from_stored,
     all_to_stored,
@@ -296,8 +303,7 @@ class MulliganSession(SessionABC):
             state.extend(items_path(self._branches.known(branch)), all_to_stored(items))
             if any(not is_user(item) for item in items):
                 self._calls.forget_responses()
-                if state.get((RUN_STATE,), MISSING) is not MISSING:
-                    state.delete(RUN_STATE)
+                delete_if_present(state, RUN_STATE)
 
     def _pop(self, branch: str) -> Any | None:
         return self._usage.pop(self._branches.known(branch))
@@ -325,8 +331,7 @@ class MulliganSession(SessionABC):
             self._usage.forget()
             self._calls.forget_responses()
             for path in (CONVERSATION, BRANCHES, RUN_STATE):
-                if state.get((path,), MISSING) is not MISSING:
-                    state.delete(path)
+                delete_if_present(state, path)
 
     def _place(self) -> str:
         """Return where in the conversation a turn is, so that ids of calls are unique."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from mulligan.document.document import MISSING
+from mulligan.integrations.handles import delete_if_present
 from mulligan.integrations.json_values import all_from_stored, from_stored
 from mulligan.integrations.openai_branches import Branches, is_user, items_path
 from mulligan.session import Session
@@ -56,14 +56,14 @@ class Usage:
         def pop(state: State) -> Any:
             last = all_from_stored(state.tail(items_path(branch), 1))
             if last and is_user(last[0]):
-                _delete(state, (USAGE, branch, str(_latest_turn(state, branch))))
+                delete_if_present(state, USAGE, branch, str(_latest_turn(state, branch)))
             return state.pop(items_path(branch))
 
         return from_stored(self._state.transaction(pop))
 
     def forget(self, branch: str | None = None) -> None:
         """Remove what a branch used, or all of them. Inside of a batch, too."""
-        _delete(self._state, (USAGE,) if branch is None else (USAGE, branch))
+        delete_if_present(self._state, USAGE, *([] if branch is None else [branch]))
 
     def of_turn(self, turn: int, branch: str | None) -> dict[str, Any]:
         """Return what a turn used; empty if that is not known."""
@@ -114,11 +114,6 @@ class Usage:
 def _latest_turn(state: State, branch: str) -> int:
     items = all_from_stored(state.get(items_path(branch), []))
     return sum(is_user(item) for item in items)
-
-
-def _delete(state: State, path: tuple[str, ...]) -> None:
-    if state.get(path, MISSING) is not MISSING:
-        state.delete(path)
 
 
 def _numbered(items: Iterable[Any]) -> Iterator[tuple[int, Any]]:

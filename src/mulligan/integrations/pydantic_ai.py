@@ -37,6 +37,7 @@ from mulligan.integrations.handles import (
     CallThread,
     Handles,
     StoreLike,
+    delete_if_present,
     name_of,
     prefix_of,
     retried,
@@ -177,8 +178,7 @@ class MulliganConversationStore(ConversationStore):
             entries = [*copied, *(_dumped(entry) for entry in new)]
             if entries:
                 session.state.extend(ENTRIES, all_to_stored(entries))
-            if session.state.length(RESPONSES):
-                session.state.delete(RESPONSES)  # the conversation has what they led to
+            delete_if_present(session.state, RESPONSES)  # the conversation has what they led to
             [after] = all_to_stored([_RECORDS.dump_python(record, mode="json")])
             # Compared, so that of two processes with the same revision only one writes.
             session.state.set(RECORD, after, expected=before)

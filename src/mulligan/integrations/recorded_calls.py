@@ -15,7 +15,7 @@ from typing import Any
 from blake3 import blake3
 
 from mulligan.errors import EffectInDoubt, UnknownEffect
-from mulligan.integrations.handles import CallThread
+from mulligan.integrations.handles import CallThread, delete_if_present
 from mulligan.integrations.json_values import from_stored, to_stored
 from mulligan.model import ToolCall
 from mulligan.session import Session
@@ -67,16 +67,12 @@ class RecordedCalls:
 
     async def forget(self, asked: Any) -> None:
         """Remove the recorded response to what a model was asked, if there is one."""
-        await self._thread.run(self._forget, (RESPONSES, digest_of(asked)))
-
-    def _forget(self, path: tuple[str, ...]) -> None:
-        if self._session.state.get(path) is not None:
-            self._session.state.delete(path)
+        path = (RESPONSES, digest_of(asked))
+        await self._thread.run(delete_if_present, self._session.state, *path)
 
     def forget_responses(self) -> None:
         """Remove the responses: the conversation has what they led to. Inside of a batch, too."""
-        if self._session.state.length(RESPONSES):
-            self._session.state.delete(RESPONSES)
+        delete_if_present(self._session.state, RESPONSES)
 
     async def tool(self, id: str, name: str, args: Any, call: MakeCall) -> Any:
         """Return the recorded result of a call, or make it between its two records."""

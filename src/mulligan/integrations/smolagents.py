@@ -28,7 +28,14 @@ with framework("smolagents", "smolagents"):
 
 from mulligan.document.document import MISSING
 from mulligan.errors import UnstorableValue
-from mulligan.integrations.handles import Handles, StoreLike, name_of, retried, text_of
+from mulligan.integrations.handles import (
+    Handles,
+    StoreLike,
+    delete_if_present,
+    name_of,
+    retried,
+    text_of,
+)
 from mulligan.integrations.typed_values import TypedValues
 from mulligan.session import Session
 
@@ -121,8 +128,7 @@ class MulliganSteps:
         with self._session.batch():
             if shared != self._session.state.length(STEPS):
                 self._session.state.truncate(STEPS, shared)
-            if self._session.state.get(VARIABLES, MISSING) is not MISSING:
-                self._session.state.delete(VARIABLES)
+            delete_if_present(self._session.state, VARIABLES)
             written = [self._id, shared]
             record = {"task": task, "has_ended": False, "lost": [], "writer": written}
             self._session.state.set(RECORD, record)

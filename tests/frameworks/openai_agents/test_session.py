@@ -319,6 +319,29 @@ def add_many(path: str, writer: int) -> None:
     session.close()
 
 
+def answer_many(path: str, writer: int) -> None:
+    """Add answers as a durable agent does: what the model said is recorded before."""
+    session = MulliganSession("s", path)
+
+    async def run() -> None:
+        for number in range(40):
+            await session._calls.record([writer, number], "answer")
+            await session.add_items([agent(f"{writer}.{number}")])
+
+    asyncio.run(run())
+    session.close()
+
+
+def test_durable_agents_in_two_processes_lose_no_answer(tmp_path: Path) -> None:
+    path = str(tmp_path)
+    with ProcessPoolExecutor(2) as processes:
+        for done in [processes.submit(answer_many, path, writer) for writer in (1, 2)]:
+            done.result()
+    session = MulliganSession("s", path)
+    assert len(asyncio.run(session.get_items())) == 80
+    session.close()
+
+
 def take_all(path: str) -> list[str]:
     session = MulliganSession("s", path)
 

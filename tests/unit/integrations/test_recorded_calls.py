@@ -111,3 +111,20 @@ def test_the_hint_of_a_call_in_doubt_ends_it_as_it_is_written(
         return await dead.tool("1", "charge", {"amount": 3}, made)
 
     assert asyncio.run(run()) == expected
+
+
+def test_responses_that_another_process_has_forgotten_meanwhile_lose_no_items(
+    session: mulligan.Session, tmp_path: Path
+) -> None:
+    """Two programs in one conversation: each forgets the responses when it adds items."""
+    calls = RecordedCalls(session, CallThread("test"), "chat.timeline")
+    asyncio.run(calls.record("asked", "answer"))
+    with mulligan.open(tmp_path) as store:
+        other = store.session("run")
+        with session.batch():
+            session.state.append("conversation", "first")
+            calls.forget_responses()
+            with other.batch():
+                other.state.append("conversation", "second")
+                RecordedCalls(other, CallThread("other"), "chat.timeline").forget_responses()
+    assert session.state.get("") == {"conversation": ["second", "first"]}
