@@ -60,7 +60,7 @@ class StorageLimit:
         found = os.statvfs(directory)
         reserve = min(RESERVE_BYTES, found.f_blocks * found.f_frsize // RESERVE_SHARE)
         left = found.f_bavail * found.f_frsize - reserve
-        words = f"the disk of the store has less than {_megabytes(round(reserve, -4))} free"
+        words = f"the disk of the store would have less than {_megabytes(round(reserve, -4))} free"
         return Allowance(left, RESERVE, words)
 
 

@@ -106,3 +106,23 @@ def test_a_restore_that_is_stopped_halfway_names_the_ways_to_make_room(
     assert "`mulligan prune` frees space of the store; `mulligan du` shows what takes it." in said
     assert "half restored" in said
     assert "No file was changed." not in said
+
+
+def test_a_prune_that_has_nothing_to_remove_says_so(project: Path, cli: Cli) -> None:
+    """The record of it is a cache, and needs room that is not there."""
+    cli("init", "--inside")
+    assert cli("checkpoint", "--no-files").code == 0
+    leave_free(project.parent, 0)
+    pruned = cli("prune")
+    assert pruned.code == 0, pruned.err
+    assert "Removed 0 checkpoints; 1 checkpoint kept." in pruned.out
+    assert not list((project / ".mulligan" / "tmp").glob("upkeep-*"))
+
+
+def test_the_log_says_that_the_files_would_have_filled_the_disk(project: Path, cli: Cli) -> None:
+    """There is room, but not for these files."""
+    cli("init", "--inside")
+    (project / "file").write_bytes(os.urandom(5_000_000))
+    leave_free(project.parent, 4_000_000)
+    cli("checkpoint")
+    assert "the disk of the store would have less than 0.21 MB free" in cli("log").words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,8 @@ NEW_STORE_SECONDS = 3600.0
 """A store that is younger than this needs no upkeep by commands."""
 
 RECORD = "upkeep"
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UpkeepRecord(msgspec.Struct, frozen=True):
@@ -45,19 +48,30 @@ def read_record(engine: Engine) -> UpkeepRecord | None:
 
 
 def write_record(engine: Engine, record: UpkeepRecord) -> None:
-    """Record an upkeep for ``mulligan status`` and for the other processes."""
+    """Record an upkeep for ``mulligan status`` and for the other processes.
+
+    On a full disk it is left out: it is a cache, and what the upkeep did is done.
+    """
     if engine.directory is None:
         return
-    replace_file(engine, _file(engine.directory), msgspec.json.encode(record))
+    try:
+        replace_file(engine, _file(engine.directory), msgspec.json.encode(record))
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
 
 
 def replace_file(engine: Engine, file: Path, data: bytes) -> None:
     """Replace a file in ``tmp/``: readers see the old content or the new one."""
     made = file.with_name(f"{file.name}-{os.getpid()}")
-    made.write_bytes(data)
-    engine.failpoint(Failpoint.UPKEEP_RECORD_WRITTEN)
-    # Renamed, so that no reader sees half of it; not synced, because it is a cache.
-    os.replace(made, file)
+    try:
+        made.write_bytes(data)
+        engine.failpoint(Failpoint.UPKEEP_RECORD_WRITTEN)
+        # Renamed, so that no reader sees half of it; not synced, because it is a cache.
+        os.replace(made, file)
+    except OSError:
+        made.unlink(missing_ok=True)
+        raise
 
 
 def next_due(engine: Engine) -> datetime | None:

@@ -95,7 +95,7 @@ def test_a_disk_that_is_nearly_full(
     store: Store, session: Session, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work / "file").write_text("content")
-    full = Allowance(-1, RESERVE, "the disk of the store has less than 1 GB free")
+    full = Allowance(-1, RESERVE, "the disk of the store would have less than 1 GB free")
     monkeypatch.setattr(StorageLimit, "allowance", lambda _: full)
     taken = session.checkpoint()
     assert taken.workspace is None
