@@ -63,7 +63,7 @@ class MulliganCheckpointStorage:
         self._handles = Handles(store)
         self._name = name_of(KIND, text_of(name, "A name"))
         self._thread = CallThread("mulligan-agent-framework")
-        self._values = TypedValues(allowed_checkpoint_types, TRUSTED)
+        self._values = TypedValues(allowed_checkpoint_types, TRUSTED, keeps_order=True)
 
     @property
     def timeline(self) -> Session:

@@ -260,7 +260,7 @@ class MulliganDurability(AbstractCapability[Any]):
         """Record in the conversations of a store."""
         self._store = store
         self._at_most_once = tuple(at_most_once)
-        self._values = TypedValues(trusted=("pydantic_ai.",))
+        self._values = TypedValues(trusted=("pydantic_ai.",), keeps_order=True)
         self._answered: Any = None
         """What the model was asked last in this run, until a tool has acted on its answer."""
 

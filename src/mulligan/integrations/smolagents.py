@@ -70,6 +70,8 @@ class MulliganSteps:
         self._handles = Handles(store)
         self._session = self._handles.session(name_of(KIND, text_of(id, "An id")))
         self._values = TypedValues(trusted=("smolagents.",))
+        # Code may depend on the order of a dictionary; a step is only read.
+        self._ordered = TypedValues(trusted=("smolagents.",), keeps_order=True)
         self._agents: weakref.WeakSet[Any] = weakref.WeakSet()
         self._offset = 0
         self._missing: tuple[str, ...] = ()
@@ -218,7 +220,7 @@ class MulliganSteps:
             if name.startswith("_"):
                 continue  # of the executor: its printed output, counters and the like
             try:
-                stored[name] = self._values.to_plain(value)
+                stored[name] = self._ordered.to_plain(value)
             except UnstorableValue:
                 lost.append(name)
         self._session.state.put(VARIABLES, stored)

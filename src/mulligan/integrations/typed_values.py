@@ -67,12 +67,20 @@ class TypedValues:
     """Writes and reads objects; ``allowed`` are the classes that may be read.
 
     Each is ``module:name``. None allows every class of the modules that are loaded; classes of the
-    modules whose names start with one of ``trusted`` are always allowed.
+    modules whose names start with one of ``trusted`` are always allowed. The state sorts the keys
+    of a dictionary; with ``keeps_order``, the order of others is written beside them.
     """
 
-    def __init__(self, allowed: Iterable[str] | None = None, trusted: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        allowed: Iterable[str] | None = None,
+        trusted: tuple[str, ...] = (),
+        *,
+        keeps_order: bool = False,
+    ) -> None:
         self._allowed = None if allowed is None else frozenset(allowed)
         self._trusted = trusted
+        self._keeps_order = keeps_order
 
     def to_plain(self, value: Any) -> Any:
         """Return a value as the state can hold it, or raise ``UnstorableValue``."""
@@ -118,9 +126,16 @@ class TypedValues:
         if kind is list:
             return [self._written(item, inside) for item in value]
         if kind is dict and TAG not in value and all(map(_is_key, value)):
+            if self._keeps_order and list(value) != sorted(value):
+                return self._in_order(value, (*inside, id(value)))
             return {key: self._written(item, inside) for key, item in value.items()}
         # Its items are two or three levels below it.
         return self._tagged(value, kind, (*inside, id(value), id(value)))
+
+    def _in_order(self, value: dict[str, Any], inside: tuple[int, ...]) -> dict[str, Any]:
+        """Return a dictionary and its keys in order; in pairs, a long list would be replaced."""
+        items = {key: self._written(item, inside) for key, item in value.items()}
+        return {TAG: "in_order", "keys": [*value], "items": items}
 
     def _tagged(self, value: Any, kind: type, inside: tuple[int, ...]) -> dict[str, Any]:
         def written(item: Any) -> Any:
@@ -173,6 +188,8 @@ class TypedValues:
         match tag:
             case "text":
                 return value["bytes"].decode("utf-8", "surrogatepass")
+            case "in_order":
+                return {key: self._loaded(value["items"][key]) for key in value["keys"]}
             case "packed":
                 return self._loaded(msgspec.msgpack.decode(value["bytes"]))
             case "defaultdict":

@@ -174,6 +174,16 @@ def test_a_copy_keeps_what_is_deleted_in_its_source(storage: MulliganCheckpointS
     assert asyncio.run(run()) == ["c0", "c1", "c2", "c3"]
 
 
+def test_a_dictionary_keeps_its_order(storage: MulliganCheckpointStorage) -> None:
+    async def run() -> Any:
+        made = checkpoint("c", "one", 1)
+        made.state = {"b": {"d": 1, "c": 2}, "a": 3}
+        await storage.save(made)
+        return (await storage.load("c")).state
+
+    assert repr(asyncio.run(run())) == "{'b': {'d': 1, 'c': 2}, 'a': 3}"
+
+
 def test_a_list_that_grew_shares_what_it_had(tmp_path: Path) -> None:
     storage = MulliganCheckpointStorage(tmp_path)
     chat: list[Any] = []

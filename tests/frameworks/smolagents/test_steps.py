@@ -245,6 +245,14 @@ def test_a_variable_that_the_state_cannot_hold_as_it_is_ends_no_run(
     steps.close()
 
 
+def test_a_dictionary_of_the_code_keeps_its_order(tmp_path: Path) -> None:
+    steps = MulliganSteps("s", tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        steps.run(coder("x = {'b': 1, 'a': 2}", None), "task")
+    assert steps.run(coder("final_answer([key for key in x])"), "task") == ["b", "a"]
+    steps.close()
+
+
 def test_what_a_step_returned_is_stored_however_deep_it_nests(tmp_path: Path) -> None:
     steps = MulliganSteps("s", tmp_path)
     loop = "x = 0\nfor i in range(900):\n    x = [x]\nx"

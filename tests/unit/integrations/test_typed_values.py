@@ -103,6 +103,18 @@ def test_a_value_comes_back_through_the_state(value: Any) -> None:
     assert type(found) is type(value)
 
 
+def test_the_order_of_a_dictionary_comes_back() -> None:
+    """The state sorts keys, and a program may depend on their order."""
+    value = {"b": {"d": 1, "c": 2}, "a": [{"z": 1, "y": 2}]}
+    values = TypedValues(keeps_order=True)
+    with mulligan.open("memory:") as store:
+        state = store.session("s").state
+        state.set("value", values.to_plain(value))
+        found = values.from_plain(state.get("value"))
+    assert repr(found) == repr(value)
+    assert values.to_plain({"a": 1, "b": {"c": 2, "d": 3}}) == {"a": 1, "b": {"c": 2, "d": 3}}
+
+
 def test_slots_with_private_names_come_back() -> None:
     values = TypedValues()
     assert values.from_plain(values.to_plain(PrivateSlots())).secret() == 7
