@@ -138,6 +138,40 @@ def test_a_store_can_be_used_and_closed_while_it_is_collected(tmp_path: Path, wr
     assert output_of(CLOSED_BY_GARBAGE.format(writes=writes), tmp_path) == f"{expected}\n"
 
 
+CLOSED_WHILE_ANOTHER_OPENS = """
+import gc, sys, mulligan
+from mulligan.journal.lmdb.lockfile import LockFile
+from mulligan.journal.lmdb.open_environments import acquire
+
+class Agent:
+    def __init__(self):
+        self.store, self.me = mulligan.open("store"), self
+    def __del__(self):
+        self.store.close()
+        print("closed")
+
+def collect(frame, event, arg):
+    if event == "c_return" and frame.f_code is {where}.__code__:
+        gc.collect()
+
+gc.disable()
+Agent()
+sys.setprofile(collect)
+with mulligan.open("{place}") as store:
+    store.session("main").state.set("a", 1)
+    print(store.session("main").state.get("a"))
+"""
+
+
+@pytest.mark.parametrize(("where", "place"), [("LockFile.__init__", "next"), ("acquire", "store")])
+def test_a_store_can_be_collected_while_this_thread_opens_one(
+    tmp_path: Path, where: str, place: str
+) -> None:
+    """By a collection that starts where this thread has a lock that closing takes, too."""
+    program = CLOSED_WHILE_ANOTHER_OPENS.format(where=where, place=place)
+    assert output_of(program, tmp_path) == "closed\n1\n"
+
+
 def output_of(program: str, directory: Path) -> str:
     """Run a program of its own: a test holds every store that it opens until it ends."""
     command = [sys.executable, "-c", program]

@@ -40,13 +40,14 @@ class _Descriptor:
 _descriptors: dict[Key, _Descriptor] = {}
 # One descriptor per file and process: closing any descriptor of a file drops all record locks that
 # the process has on it, also those of LMDB. So opening and counting are one step.
-_guard = threading.Lock()
+# Reentrant: a garbage collection in the middle may close another store.
+_guard = threading.RLock()
 
 
 def _renew_guard() -> None:
     """Replace the lock: another thread may have held it at the fork."""
     global _guard
-    _guard = threading.Lock()
+    _guard = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_guard)

@@ -19,7 +19,9 @@ from mulligan.journal.lmdb.environment import Environment, Key
 
 # The one piece of global state: environments by the identity of their directory.
 _environments: dict[Key, Environment] = {}
-_registry_lock = threading.Lock()
+# Reentrant: while a thread opens a store, a garbage collection may run in it, and with it the
+# ``__del__`` of an object that closes another one.
+_registry_lock = threading.RLock()
 
 # The journals that the parent of this process had transactions in when it forked.
 _used_at_fork: set[Key] = set()
@@ -60,7 +62,7 @@ def _after_fork() -> None:
 def _renew_locks() -> None:
     """Replace locks that may have been held at the fork by threads that do not exist here."""
     global _registry_lock
-    _registry_lock = threading.Lock()
+    _registry_lock = threading.RLock()
     for key, shared in _environments.items():
         shared.renew_lock()
         if shared.active:
@@ -88,7 +90,8 @@ def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False
             shared.abandon()
             del _environments[key]
             shared = None
-        if shared is None:
+        # Closed: by a garbage collection in this thread, since it was looked up.
+        if shared is None or shared.closed:
             # Under the lock: opening a file twice in one process breaks LMDB's locks.
             with _fork_named(key, directory):
                 shared = Environment(directory, read_only=read_only, salvage=salvage)
