@@ -114,6 +114,11 @@ class Environment:
         return self.env
 
     @property
+    def is_used_by_this_thread(self) -> bool:
+        """Whether this thread has a transaction open."""
+        return threading.get_ident() in self._by_thread
+
+    @property
     def is_used_elsewhere(self) -> bool:
         """Whether another process has the journal open, as far as the lock file shows."""
         return self._lock_file is None or self._lock_file.is_used_elsewhere()
@@ -201,7 +206,7 @@ class Environment:
         thread = threading.get_ident()
         with self._lock:
             # Waiting inside a transaction would be in vain: what it waits for waits for its end.
-            is_inside = thread in self._by_thread
+            is_inside = self.is_used_by_this_thread
             if self._is_paused and not is_inside:
                 # Bounded: the forking thread may in turn be waiting for this one.
                 self._idle.wait_for(lambda: not self._is_paused, FORK_WAIT_SECONDS)

@@ -27,7 +27,7 @@ _registry_lock = threading.RLock()
 _used_at_fork: set[Key] = set()
 
 _dropped: deque[tuple[Key, Environment]] = deque()
-"""Environments whose handles became garbage unclosed; the next ``acquire`` releases them."""
+"""Environments that the next ``acquire`` releases; the handles of most became garbage unclosed."""
 
 
 class _Releases(threading.local):
@@ -123,17 +123,25 @@ def _fork_named(key: Key, directory: Path) -> Iterator[None]:
 
 def release(key: Key, shared: Environment) -> None:
     """Release an environment; the last handle of the process closes it."""
-    with _registry_lock:
+    # Not waiting inside a transaction, where a garbage collection may have led: a fork that has the
+    # lock waits for its end.
+    is_inside = any(other.is_used_by_this_thread for other in list(_environments.values()))
+    if not _registry_lock.acquire(blocking=not is_inside):
+        drop(key, shared)
+        return
+    try:
         # Under the lock of the registry: an ``acquire`` at the same moment must find either an open
         # environment or none.
         shared.users -= 1
         # One that could not be closed stays registered, because LMDB still has the file open.
         if shared.users == 0 and shared.pid == os.getpid() and shared.close():
             _environments.pop(key, None)
+    finally:
+        _registry_lock.release()
 
 
 def drop(key: Key, shared: Environment) -> None:
-    """Have an environment released whose handle is garbage, and was not closed.
+    """Have the next ``acquire`` release an environment, such as one whose handle is garbage.
 
     Not here: a garbage collection may run while this very thread holds any of the locks.
     """

@@ -137,10 +137,16 @@ def test_a_process_that_is_forked_off_amid_the_reads_of_other_threads_can_write(
     assert value(tables) == b"forked"
 
 
+@pytest.mark.parametrize("closes", [False, True])
 def test_a_fork_waits_for_a_writer_that_reads_before_it_commits(
-    tables: LmdbTables, monkeypatch: pytest.MonkeyPatch
+    tables: LmdbTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closes: bool
 ) -> None:
-    """The read does not wait for the fork in turn, which would then happen amid the write."""
+    """The read does not wait for the fork in turn, which would then happen amid the write.
+
+    Nor does it if it closes another store, as a garbage collection may do there.
+    """
+    (tmp_path / "other").mkdir()
+    other = LmdbTables(tmp_path / "other")
     is_writing, is_forking = threading.Event(), threading.Event()
     wait = Environment._wait_for
 
@@ -152,6 +158,8 @@ def test_a_fork_waits_for_a_writer_that_reads_before_it_commits(
         with tables.write() as writer:
             is_writing.set()
             is_forking.wait(60)
+            if closes:
+                other.close()
             writer.put("meta", b"copy", value(tables) or b"")
 
     monkeypatch.setattr(Environment, "_wait_for", tell_and_wait)
@@ -161,6 +169,7 @@ def test_a_fork_waits_for_a_writer_that_reads_before_it_commits(
     assert run_child(partial(write_in_fork, tables=tables)).finished
     thread.join()
     assert value(tables) == b"forked"
+    other.close()
 
 
 def test_a_process_can_write_that_is_forked_off_as_a_read_of_another_thread_ends(
