@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from mulligan.journal.lmdb import compact
 from mulligan.locked_notes import close_note, write_note
 from mulligan.owner import make_directory, open_as_owner
 from mulligan.repair.originals import Originals
+from mulligan.repair.store import repair_store
 from mulligan.store import engine_of
 from mulligan.supervisor.heartbeat import heartbeat_reader
 from mulligan.upkeep.lock import upkeep_lock
@@ -64,6 +66,17 @@ def test_what_root_writes_belongs_to_the_owner_of_the_store(
         store.delete("doomed")
         with upkeep_lock(engine_of(store), wait=False):
             assert reclaim(engine_of(store)).journal_bytes
+    assert locked_out(place) == []
+
+
+def test_what_root_repairs_belongs_to_the_owner_of_the_store(place: Path) -> None:
+    journal = place / ".mulligan" / "journal" / "data.mdb"
+    data = bytearray(journal.read_bytes())
+    data[2 * 4096 :] = bytes(len(data) - 2 * 4096)
+    journal.write_bytes(data)
+    before = journal.stat().st_ino
+    assert repair_store(place / ".mulligan", {}).steps
+    assert journal.stat().st_ino != before
     assert locked_out(place) == []
 
 
@@ -120,3 +133,29 @@ def test_a_link_leads_nobody_to_another_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic link"):
         open_as_owner(link, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     assert secret.read_text() == "of root"
+
+
+@pytest.mark.parametrize("made", ["pins", "directory"])
+def test_a_directory_that_is_exchanged_meanwhile_leads_root_to_give_nothing_away(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    """Its owner could have a file made in a directory of root, and be asked for as its owner."""
+    ours, theirs = tmp_path / "ours", place / ".mulligan" / "locks"
+    ours.mkdir()
+    away = theirs.rename(place / "away")
+    theirs.symlink_to(ours)
+    open_ = os.open
+
+    def open_and_exchange(*args: Any, **options: Any) -> int:
+        handle = open_(*args, **options)
+        if made in os.listdir(ours):
+            theirs.unlink(missing_ok=True)
+            theirs.symlink_to(away)
+        return handle
+
+    monkeypatch.setattr(os, "open", open_and_exchange)
+    if made == "pins":
+        os.close(open_as_owner(theirs / made, os.O_RDWR | os.O_CREAT))
+    else:
+        make_directory(theirs / made)
+    assert (ours / made).stat().st_uid == 0

@@ -27,7 +27,7 @@ from mulligan.journal.lmdb.lockfile import LockFile
 from mulligan.journal.lmdb.map_size import map_sizes, named
 from mulligan.journal.lmdb.salvage import PAGE_SIZES
 from mulligan.journal.protocol import TABLES
-from mulligan.owner import open_as_owner
+from mulligan.owner import make_directory, open_as_owner
 
 PREFIX = "repair-"
 
@@ -108,7 +108,7 @@ class RebuiltJournal:
 
     def write(self, content: Content) -> None:
         """Write all tables, check the result and make it durable; raises ``DiskFull``."""
-        self._home.mkdir(mode=0o700)
+        make_directory(self._home)
         with translated(f"the journal in {self._directory}"):
             env = self._opened()
             try:
@@ -154,7 +154,7 @@ class RebuiltJournal:
     def _copy(self, env: lmdb.Environment) -> None:
         """Write the compact file that takes the place of the old one."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        fd = open_as_owner(self._home / compact.PREFIX, flags, self._directory)
+        fd = open_as_owner(self._home / compact.PREFIX, flags)
         try:
             env.copyfd(fd, compact=True)
             # Numbers go on from those of the damaged file: a lower one would look like an older
