@@ -185,7 +185,7 @@ class MulliganCheckpointStorage:
         self.timeline.state.set((DELETED, id), _data(found)[3])
         # The newest one of a session, and one that a fork or an undo needs, stays hidden.
         with suppress(CheckpointNeeded):
-            delete_checkpoints(self._handles.store, self.timeline, [found], spare_forks=True)
+            delete_checkpoints(self._handles.store, self.timeline, [found])
         return True
 
 

@@ -25,9 +25,9 @@ EXAMPLE = example("mulligan delete old-run", "mulligan delete main tests-green @
 def command(call: CliContext, name: str, points: tuple[str, ...], yes: bool) -> None:
     """Delete a session, or some of its checkpoints.
 
-    Forks of a session stay whole: what they continue from is kept. A checkpoint that is pinned or
-    the newest one, or that a fork, an undo or an operation needs, cannot be deleted; deleting one
-    leaves the events around it. The next `mulligan prune` erases the bytes that nothing else holds.
+    Forks of a session stay whole: their part of it is kept. A checkpoint that is pinned or the
+    newest one, that a fork has, too, or that an undo or an operation needs, cannot be deleted;
+    deleting one leaves the events around it. The next `mulligan prune` erases the bytes that nothing else holds.
 
     It cannot be undone. It asks first; without a terminal, --yes is needed.
     """

@@ -279,12 +279,12 @@ class Thread:
         found = [taken for key in keys if (taken := self.session.checkpoints.find(key)) is not None]
         seqs = [t.seq for t in found if t.session == self.session.name and t.seq != newest]
         try:
-            delete_checkpoints(store, self.session, seqs, spare_forks=True)
+            delete_checkpoints(store, self.session, seqs)
         except CheckpointNeeded:
             for seq in seqs:
                 # Something else needs it: a copy of the thread, or a restore that can be undone.
                 with suppress(CheckpointNeeded):
-                    delete_checkpoints(store, self.session, [seq], spare_forks=True)
+                    delete_checkpoints(store, self.session, [seq])
 
     def _is_saved(self, namespace: str, id: str) -> bool:
         if self._last.get(namespace) == id:

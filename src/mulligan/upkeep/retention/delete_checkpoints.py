@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ ATTEMPTS = 5
 
 
 def delete_checkpoints(
-    store: Store, session: Session, points: Iterable[PointLike], *, spare_forks: bool = False
+    store: Store, session: Session, points: Iterable[PointLike]
 ) -> list[Checkpoint]:
     """Delete checkpoints of a session, and return them.
 
@@ -33,9 +34,8 @@ def delete_checkpoints(
     they hold; names of files stay as long as later checkpoints are patches to their tree. The
     events between them stay: the state at any event is what it was. Raises
     ``CheckpointNeeded`` for one that is pinned, that a fork, an undo, an open operation or a
-    restore needs, or that is the newest of a session; then none of them is deleted. A fork needs
-    the one that it continues from; with ``spare_forks`` also all before it, which are checkpoints
-    of the fork, too.
+    restore needs, or that is the newest of a session; then none of them is deleted. A fork or a
+    copy needs the one that it continues from, and all before it: they are its checkpoints, too.
     """
     chosen = {found.id: found for found in [_exactly(session, point) for point in points]}
     if not chosen:
@@ -44,9 +44,7 @@ def delete_checkpoints(
     policy = Policy() if engine.directory is None else read_policy(engine.directory)
     pruner = Pruner(engine, policy)
     rest = set(chosen)
-    refuse = _refuse_needed
-    if spare_forks:
-        refuse = partial(_refuse_shared, engine, session.internal.number)
+    refuse = partial(_refuse_needed, engine)
     with upkeep_lock(engine, wait=True):
         # First: their bytes must be erased, even if this process dies right after it.
         with engine.write() as txn:
@@ -75,33 +73,31 @@ def _exactly(session: Session, point: PointLike) -> Checkpoint:
     return found
 
 
-def _refuse_needed(candidates: Sequence[Candidate], newest: frozenset[str]) -> None:
+def _refuse_needed(engine: Engine, candidates: Sequence[Candidate], newest: frozenset[str]) -> None:
+    with engine.read() as view:
+        records = view.sessions()
+    forks = {one.name: _forks(records, one.number) for one in records}
     for one in candidates:
         why = next(_reasons(one, newest), None)
+        hint = None
+        fork = next((name for name, last in forks[one.session].items() if one.seq <= last), None)
+        if why is None and fork is not None:
+            why = f"the fork {fork!r} has it, too"
+            hint = f"Nothing was deleted. `mulligan delete {shlex.quote(fork)}` deletes the fork."
         if why is not None:
-            raise CheckpointNeeded(f"The checkpoint {one.id[:12]} (#{one.seq}) stays: {why}.")
+            what = f"The checkpoint {one.id[:12]} (#{one.seq})"
+            raise CheckpointNeeded(f"{what} stays: {why}.", hint=hint)
 
 
-def _refuse_shared(
-    engine: Engine, number: int, candidates: Sequence[Candidate], newest: frozenset[str]
-) -> None:
-    _refuse_needed(candidates, newest)
-    with engine.read() as view:
-        last = _last_shared(view.sessions(), number)
-    for one in candidates:
-        if one.seq <= last:
-            raise CheckpointNeeded(
-                f"The checkpoint {one.id[:12]} (#{one.seq}) stays: a fork has it, too."
-            )
-
-
-def _last_shared(records: Sequence[SessionRecord], number: int) -> int:
-    """Return the last event of a session that forks continue from which are not deleted, or 0."""
-    forks = [
-        (one, one.origin.seq) for one in records if one.origin and one.origin.session == number
-    ]
-    alive = (seq for one, seq in forks if one.deleted is None or _last_shared(records, one.number))
-    return max(alive, default=0)
+def _forks(records: Sequence[SessionRecord], number: int) -> dict[str, int]:
+    """Return the sessions that have a part of another's timeline, with the last event of it."""
+    found: dict[str, int] = {}
+    for one in records:
+        if one.origin is not None and one.origin.session == number:
+            # Through a fork that was deleted, its own forks still have that part.
+            names = [one.name] if one.deleted is None else _forks(records, one.number)
+            found |= dict.fromkeys(names, one.origin.seq)
+    return found
 
 
 def _reasons(one: Candidate, newest: frozenset[str]) -> Iterator[str]:

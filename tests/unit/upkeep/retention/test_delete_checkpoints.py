@@ -87,17 +87,19 @@ def test_what_is_needed_is_refused_and_nothing_is_deleted(store: Store, session:
     assert store.verify().problems == ()
 
 
-def test_what_a_fork_has_too_can_be_spared(store: Store) -> None:
+def test_what_a_fork_has_too_stays(store: Store) -> None:
     session = store.session("run")
     first, second, third = [session.checkpoint() for _ in range(3)]
     fork = session.fork(third, "fork")
     inner = fork.fork(second, "inner")
     store.delete("fork")
-    with pytest.raises(CheckpointNeeded, match="a fork has it, too"):
-        delete_checkpoints(store, session, [first], spare_forks=True)
+    with pytest.raises(CheckpointNeeded, match="the fork 'inner' has it, too"):
+        delete_checkpoints(store, session, [first])
+    with pytest.raises(CheckpointNeeded, match="the fork 'inner' has it, too"):
+        delete_checkpoints(store, inner, [first])
     assert inner.checkpoints() == [first, second]
     store.delete("inner")
-    delete_checkpoints(store, session, [first], spare_forks=True)
+    delete_checkpoints(store, session, [first])
     assert session.checkpoints() == [second, third]
 
 
