@@ -110,13 +110,18 @@ class Write:
             early = self._bundle.flush()
             self._writing = self._engine.journal.write(self._session)
             self._txn = self._writing.__enter__()
-            self.locked_at = self._engine.clock.monotonic()
-            self._indexed = 0
-            # Before the index: what is stored again replaces what was noted.
-            self._noted = self._engine.objects.damaged.copy()
-            if self._noted:
-                self._txn.note_damaged(self._noted)
-            self._index_or_abort(early)
+            try:
+                self.locked_at = self._engine.clock.monotonic()
+                self._indexed = 0
+                # Before the index: what is stored again replaces what was noted.
+                self._noted = self._engine.objects.damaged.copy()
+                if self._noted:
+                    self._txn.note_damaged(self._noted)
+                self._index(early)
+            except BaseException as error:
+                # A signal, too: otherwise every writer waits until nothing refers to the error.
+                self._writing.__exit__(type(error), error, error.__traceback__)
+                raise
         except BaseException:
             self._engine.end_write()
             raise
@@ -131,7 +136,7 @@ class Write:
         try:
             # Before the commit: no event may refer to an object that is not durable.
             if error is None:
-                self._index_or_abort(None)
+                self._index_or_abort()
             # Commits; the call that wrote returns only after this.
             self._writing.__exit__(kind, error, trace)
             if error is None:
@@ -139,16 +144,18 @@ class Write:
         finally:
             self._engine.end_write()
 
-    def _index_or_abort(self, flushed: Flushed | None) -> None:
-        """Index the objects that were flushed since the last call; abort on an error."""
+    def _index_or_abort(self) -> None:
         try:
-            flushed = flushed or self._bundle.flush()
-            if len(flushed.entries) > self._indexed:
-                self._txn.index_objects(flushed.entries, flushed.area_lengths, flushed.values)
-                self._indexed = len(flushed.entries)
+            self._index(self._bundle.flush())
         except BaseException as error:
             self._writing.__exit__(type(error), error, error.__traceback__)
             raise
+
+    def _index(self, flushed: Flushed) -> None:
+        """Index the objects that were flushed since the last call."""
+        if len(flushed.entries) > self._indexed:
+            self._txn.index_objects(flushed.entries, flushed.area_lengths, flushed.values)
+            self._indexed = len(flushed.entries)
 
 
 _Thread = tuple[int, int]
@@ -169,7 +176,11 @@ class Deciding:
         self._thread = _this_thread()
 
     def __enter__(self) -> None:
-        self._threads.add(self._thread)
+        try:
+            self._threads.add(self._thread)
+        except BaseException:  # a signal: the thread could never write again
+            self._threads.discard(self._thread)
+            raise
 
     def __exit__(self, *_: object) -> None:
         self._threads.discard(self._thread)
@@ -318,11 +329,18 @@ class Engine:
         self.refuse_inside_decision()
         # Before every write: one to a store that was removed would be acknowledged and lost.
         self.check_present()
-        with self._guard():
-            # Under the same lock as in `close`: a write is either counted, or refused.
-            if self._closed:
-                raise StoreClosed("This store was closed.")
-            self._writes += 1
+        is_counted = False
+        try:
+            with self._guard():
+                # Under the same lock as in `close`: a write is either counted, or refused.
+                if self._closed:
+                    raise StoreClosed("This store was closed.")
+                self._writes += 1
+                is_counted = True
+        except BaseException:
+            if is_counted:  # a signal at the end of the block
+                self.end_write()
+            raise
 
     def end_write(self) -> None:
         """Count the end of a write."""

@@ -106,22 +106,33 @@ class Pins:
 
     def enter(self) -> _Epoch:
         """Pin one operation; ends with ``leave``."""
-        with self._guard():
-            epoch = self._current
-            if epoch is None:
-                epoch = self._renewed()
-            elif not epoch.users and epoch.handle >= 0:
-                # Shared: operations do not wait for each other, only a grace period waits for all
-                # of them.
-                fcntl.flock(epoch.handle, fcntl.LOCK_SH)
-                # Compared after the lock: a grace period that started before it ignores this lock.
-                if not self._is_current(epoch):
-                    epoch.unlock()
-                    epoch = self._renewed()
-            elif not self._is_current(epoch):
-                epoch = self._renewed()
-            epoch.users += 1
+        counted = None
+        try:
+            with self._guard():
+                epoch = self._locked_epoch()
+                epoch.users += 1
+                counted = epoch
             return epoch
+        except BaseException:
+            if counted is not None:  # a signal at the end of the block
+                self.leave(counted)
+            raise
+
+    def _locked_epoch(self) -> _Epoch:
+        epoch = self._current
+        if epoch is None:
+            return self._renewed()
+        if not epoch.users and epoch.handle >= 0:
+            # Shared: operations do not wait for each other, only a grace period waits for all of
+            # them.
+            fcntl.flock(epoch.handle, fcntl.LOCK_SH)
+            # Compared after the lock: a grace period that started before it ignores this lock.
+            if not self._is_current(epoch):
+                epoch.unlock()
+                return self._renewed()
+        elif not self._is_current(epoch):
+            return self._renewed()
+        return epoch
 
     def is_known(self, epoch: _Epoch) -> bool:
         """Whether the end of an epoch would be noticed."""
@@ -197,8 +208,12 @@ class Pin:
     def __enter__(self) -> object:
         """Return the epoch: between two pins of the same one, no grace period has started."""
         self._epoch = self._pins.enter()
-        # Without the file, nothing shows whether one has.
-        return self._epoch if self._pins.is_known(self._epoch) else object()
+        try:
+            # Without the file, nothing shows whether one has.
+            return self._epoch if self._pins.is_known(self._epoch) else object()
+        except BaseException:  # a signal
+            self._pins.leave(self._epoch)
+            raise
 
     def __exit__(
         self,

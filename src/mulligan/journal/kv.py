@@ -30,7 +30,12 @@ class _Read:
         self._cache = cache
 
     def __enter__(self) -> KvView:
-        return KvView(self._reading.__enter__(), self._cache)
+        reader = self._reading.__enter__()
+        try:
+            return KvView(reader, self._cache)
+        except BaseException as error:  # a signal
+            self._reading.__exit__(type(error), error, error.__traceback__)
+            raise
 
     def __exit__(
         self,
@@ -58,7 +63,11 @@ class _Write:
         from mulligan.journal.kv_deletion import KvDeletion  # many processes only read
 
         writer = self._writing.__enter__()
-        self._txn = KvDeletion(writer, self._cache, self._failpoint, self._session)
+        try:
+            self._txn = KvDeletion(writer, self._cache, self._failpoint, self._session)
+        except BaseException as error:  # a signal
+            self._writing.__exit__(type(error), error, error.__traceback__)
+            raise
         return self._txn
 
     def __exit__(

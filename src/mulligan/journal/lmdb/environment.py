@@ -203,30 +203,37 @@ class Environment:
             return self._begin_once(write)
 
     def _begin_once(self, write: bool) -> lmdb.Transaction[bytes]:
-        thread = threading.get_ident()
-        with self._lock:
-            # Waiting inside a transaction would be in vain: what it waits for waits for its end.
-            is_inside = self.is_used_by_this_thread
-            if self._is_paused and not is_inside:
-                # Bounded: the forking thread may in turn be waiting for this one.
-                self._idle.wait_for(lambda: not self._is_paused, FORK_WAIT_SECONDS)
-            if self.closed:
-                raise StoreClosed("This store was closed.")
-            if time.monotonic() >= self._next_look and not is_inside:
-                self._leave_if_asked()
-            if self._needs_reopen or (write and self._is_nearly_full()):
-                self._reopen()
-            # Counted before LMDB is entered: a reopen waits until no thread is inside.
-            self.active += 1
-            self._by_thread[thread] = self._by_thread.get(thread, 0) + 1
+        is_counted = False
         try:
+            with self._lock:
+                self._prepare(write)
+                thread = threading.get_ident()
+                # Counted before LMDB is entered: a reopen waits until no thread is inside.
+                self._by_thread[thread] = self._by_thread.get(thread, 0) + 1
+                self.active += 1
+                is_counted = True
             if self.env is None:  # nothing can be salvaged
                 raise damaged(self.tables.damage)
             # Without the lock: this may wait for a writer in another process.
             return self.env.begin(write=write)
-        except BaseException:
-            self.leave()
+        except BaseException:  # a signal, too, wherever it arrives
+            if is_counted:
+                self.leave()
             raise
+
+    def _prepare(self, write: bool) -> None:
+        """Reopen the environment before a transaction if that is due; needs the lock."""
+        # Waiting inside a transaction would be in vain: what it waits for waits for its end.
+        is_inside = self.is_used_by_this_thread
+        if self._is_paused and not is_inside:
+            # Bounded: the forking thread may in turn be waiting for this one.
+            self._idle.wait_for(lambda: not self._is_paused, FORK_WAIT_SECONDS)
+        if self.closed:
+            raise StoreClosed("This store was closed.")
+        if time.monotonic() >= self._next_look and not is_inside:
+            self._leave_if_asked()
+        if self._needs_reopen or (write and self._is_nearly_full()):
+            self._reopen()
 
     def _leave_if_asked(self) -> None:
         """Close the environment until another process has replaced its file; needs the lock."""

@@ -187,12 +187,18 @@ class _Read:
         self._shared = shared
 
     def __enter__(self) -> LmdbReader:
+        self._thread, txn = get_ident(), None
         try:
             txn = self._shared.begin()
-            self._thread = get_ident()
-        except lmdb.Error as error:
-            raise translation(error, "the journal") from error
-        self._reader = LmdbReader(txn, self._shared.tables)
+            self._reader = LmdbReader(txn, self._shared.tables)
+        except BaseException as error:
+            if txn is not None:  # a signal
+                txn.abort()
+                del txn
+                self._shared.leave()
+            if isinstance(error, lmdb.Error):
+                raise translation(error, "the journal") from error
+            raise
         return self._reader
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -220,17 +226,21 @@ class _Write:
         self._monitor = monitor
 
     def __enter__(self) -> LmdbWriter:
+        txn = None
         try:
             with self._monitor or nullcontext():
-                self._txn = self._shared.begin(write=True)
-        except lmdb.Error as error:
-            raise translation(error, "the journal") from error
-        try:
+                self._txn = txn = self._shared.begin(write=True)
             self._pass_or_abort(Failpoint.JOURNAL_TRANSACTION_STARTED)
-        except BaseException:
-            self._shared.leave()
+            self._writer = LmdbWriter(txn, self._shared.tables)
+        except BaseException as error:
+            if txn is not None:
+                # A signal, too: otherwise every writer waits until nothing refers to the error.
+                txn.abort()
+                del txn, self._txn
+                self._shared.leave()
+            if isinstance(error, lmdb.Error):
+                raise translation(error, "the journal") from error
             raise
-        self._writer = LmdbWriter(self._txn, self._shared.tables)
         return self._writer
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -20,6 +23,8 @@ from mulligan.journal.lmdb import environment, open_environments
 from mulligan.journal.lmdb.environment import Environment, identity
 from mulligan.journal.lmdb.open_environments import acquire, release
 from mulligan.journal.lmdb.tables import LmdbTables
+from mulligan.journal.lmdb.write_lock import find_write_lock_owner
+from mulligan.store import engine_of
 from tests.children import Tell, run_child
 
 
@@ -229,6 +234,57 @@ def test_a_signal_while_a_fork_waits_leaves_the_store_usable(
     open_environments._after_fork()  # Python prints the exception, and forks
     assert not shared._lock.locked()
     assert value(tables) == b"value"
+
+
+def test_a_signal_as_a_write_begins_keeps_no_later_one_waiting(tmp_path: Path) -> None:
+    """Also while something refers to the exception, as an interactive Python does to the last."""
+    with mulligan.open(tmp_path) as store:
+        session = store.session("main")
+        session.state.set("a", "first")
+        errors: list[KeyboardInterrupt] = []
+        while True:
+            try:
+                with interrupted_at(len(errors)):
+                    session.state.set("a", [len(errors), os.urandom(20_000)])
+            except KeyboardInterrupt as error:
+                errors.append(error)
+            else:
+                break
+            (shared,) = open_environments._environments.values()
+            assert not shared.active
+            assert not engine_of(store)._writes
+            assert not engine_of(store).pins.is_pinned
+            assert find_write_lock_owner(shared.directory) is None
+        assert session.state.get("a/0") == len(errors) > 20
+
+
+OURS = re.compile(r"/mulligan/(journal/|engine\.py|pins\.py|clock\.py)")
+
+
+@contextmanager
+def interrupted_at(number: int) -> Iterator[None]:
+    """Raise what Ctrl-C raises at one of the places where Python looks for signals.
+
+    Those where a transaction, or what it needs, begins are counted.
+    """
+    left = number
+
+    def look(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal left
+        if event in ("call", "c_return") and OURS.search(frame.f_code.co_filename):
+            above: FrameType | None = frame
+            while above is not None and above.f_code.co_name not in ("__enter__", "__exit__"):
+                above = above.f_back
+            if above is not None and above.f_code.co_name == "__enter__":
+                left -= 1
+                if left < 0:
+                    raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def test_too_many_open_files_are_not_called_damage(tmp_path: Path) -> None:
