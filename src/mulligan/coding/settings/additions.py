@@ -96,6 +96,8 @@ class AdditionsRecord:
         ``is_again`` says that hooks are there already: what was there before is not known then.
         """
         missing = [str(parent) for parent in self._file.parents if not parent.exists()]
+        # Of an installation that was cut off, or whose file was deleted since, the line is there.
+        exclusion = exclusion or self.read().exclusion
         new = [one for one in switches if not _has(file.settings if file.exists else {}, one)]
         is_known = file.exists and not is_again and len(file.text) <= MAX_TEXT
         self._write(
@@ -109,16 +111,17 @@ class AdditionsRecord:
             )
         )
 
-    def write_again(self, file: SettingsFile, text: str | None) -> None:
+    def write_again(self, file: SettingsFile, text: str | None, *, exclusion: str) -> None:
         """Record that our hooks are about to change; what was there before them stays known."""
         known = self.read()
         if known.original(file.text) is not None:
             self._write(msgspec.structs.replace(known, written=_digest(text)))
+        self.write_exclusion(exclusion)
 
     def write_exclusion(self, exclusion: str) -> None:
         """Record what is about to be added for git, in a repository newer than the hooks."""
         known = self.read()
-        if known.exclusion != exclusion:
+        if exclusion and known.exclusion != exclusion:
             self._write(msgspec.structs.replace(known, exclusion=exclusion))
 
     def _write(self, added: Additions) -> None:

@@ -135,7 +135,7 @@ def _note_additions(
         exclusion = missing_exclusion(target.project, FILES[target.agent])
     try:
         if is_again and record.exists:
-            record.write_again(file, text)
+            record.write_again(file, text, exclusion=exclusion)
             return
         switches = _switches(module)
         record.write(file, text, switches, exclusion=exclusion, is_again=is_again)

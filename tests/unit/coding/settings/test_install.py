@@ -25,6 +25,8 @@ from mulligan.coding.settings.install import (
 )
 from mulligan.coding.settings.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
+from mulligan.failpoints import Failpoint
+from mulligan.testing.failpoints import fail_at
 
 COMMAND = ["/opt/bin/mulligan"]
 OTHER: dict[str, Any] = {"hooks": [{"type": "command", "command": "lint"}], "matcher": "Write"}
@@ -103,6 +105,29 @@ def test_the_line_for_git_goes_with_the_hooks(tmp_path: Path, agent: str, before
     install(target, COMMAND)
     uninstall(target)
     assert exclude.read_text() == f"{line}\n"
+
+
+@pytest.mark.parametrize("between", ["killed", "deleted", "newer"])
+def test_the_line_for_git_goes_after_a_second_installation(target: Target, between: str) -> None:
+    """After one that was cut off, after `git clean -fdx`, or in a repository made in between."""
+    target.project.mkdir()
+    if between == "newer":
+        install(target, COMMAND)
+    git(target.project, "init", "-q")
+    exclude = target.project / ".git/info/exclude"
+    before = exclude.read_text()
+    if between == "killed":
+        with pytest.raises(KeyboardInterrupt):
+            install(
+                target, COMMAND, failpoint=fail_at(Failpoint.SETTINGS_NOTED, KeyboardInterrupt())
+            )
+    if between == "deleted":
+        install(target, COMMAND)
+        target.file.unlink()
+    install(target, COMMAND)
+    assert exclude.read_text() != before
+    uninstall(target)
+    assert exclude.read_text() == before
 
 
 def test_the_line_for_git_stays_while_another_worktree_may_need_it(target: Target) -> None:
