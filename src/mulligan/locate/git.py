@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Sequence
@@ -239,6 +240,8 @@ def _common(directory: Path) -> Path | None:
 def _add_lines(file: Path, lines: Sequence[str]) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(file, flags, 0o644), "r+b") as stream:
+        # Hooks run side by side: each line is added once, or `drop_exclusion` leaves one behind.
+        fcntl.flock(stream, fcntl.LOCK_EX)
         missing = _missing(stream.read(), lines)
         if missing:
             stream.write(missing)

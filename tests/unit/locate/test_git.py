@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 import mulligan
-from mulligan.locate.git import exclude, guard, main_work_tree, may_be_stashed
+from mulligan.locate.git import exclude, exclude_file, guard, main_work_tree, may_be_stashed
 from mulligan.locate.pointer import read_pointer, write_pointer
 
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
@@ -30,6 +33,12 @@ def repo(tmp_path: Path) -> Path:
     git(made, "add", "-A")
     git(made, "commit", "-qm", "first")
     return made
+
+
+def is_waited_for(file: Path) -> bool:
+    """Whether a lock of a file is held, and another thread or process waits for it."""
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and f":{file.stat().st_ino} " in line for line in lines)
 
 
 def stored(repo: Path) -> None:
@@ -174,3 +183,17 @@ def test_a_stash_without_the_pointer_does_not_count(repo: Path, option: str) -> 
     (repo / "untracked.txt").touch()
     git(repo, "stash", option)
     assert not may_be_stashed(repo)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/locks")
+def test_hooks_that_run_side_by_side_add_a_line_once(repo: Path) -> None:
+    name, file = ".claude/settings.local.json", repo / ".git/info/exclude"
+    other = threading.Thread(target=exclude_file, args=(repo, name))
+    with file.open("a") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        other.start()
+        while other.is_alive() and not is_waited_for(file):
+            pass
+        first.write(f"/{name}\n")
+    other.join()
+    assert file.read_text().count(name) == 1
