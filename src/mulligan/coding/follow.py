@@ -79,24 +79,27 @@ class TranscriptFollower:
             # Also of one that is not followed. It may not have been written far enough: then it
             # changes, and is looked at again.
             self._stamps[path] = stamp
-            found = self._followed.get(path) or self._recognised(path)
-            if found is None:
-                self._unknown.add(path)
-            else:
-                if not self._is_written_out(path):
-                    del self._stamps[path]  # so that the next look tries again
-                    continue
-                self._followed[path] = found
-                try:
-                    taken += self._record(found)
-                except BaseException as error:
-                    del self._stamps[path]  # so that the next look tries again
-                    if not isinstance(error, Exception):
-                        raise
-                    failed = failed or error
+            try:
+                taken += self._look_at(path)
+            except BaseException as error:
+                del self._stamps[path]  # so that the next look tries again
+                if not isinstance(error, Exception):
+                    raise
+                failed = failed or error
         if failed is not None:
             raise failed
         return taken
+
+    def _look_at(self, path: Path) -> list[Checkpoint]:
+        found = self._followed.get(path) or self._recognised(path)
+        if found is None:
+            self._unknown.add(path)
+            return []
+        if not self._is_written_out(path):
+            del self._stamps[path]  # so that the next look tries again
+            return []
+        self._followed[path] = found
+        return self._record(found)
 
     def unmatched(self) -> list[str]:
         """Return the patterns that no file matches yet."""

@@ -109,6 +109,21 @@ def test_what_was_said_before_is_left_alone_until_it_goes_on(program: Program, t
     assert notes(follower) == [("prompt", "second")]
 
 
+def test_a_conversation_that_could_not_be_written_out_is_tried_again(
+    program: Program, tmp_path: Path
+):
+    follower = program.follower()
+    program.begin()
+    program.say("user", 1, "first")
+    place = tmp_path / ".local/state/mulligan/opencode"
+    place.parent.mkdir(parents=True)
+    place.write_text("in the way")
+    with pytest.raises(FileExistsError):
+        follower.look()
+    place.unlink()
+    assert notes(follower) == [("prompt", "first")]
+
+
 def test_other_directories_and_subagents_are_left_alone(program: Program):
     follower = program.follower()
     program.begin(directory=f"{program.work}-beside")
