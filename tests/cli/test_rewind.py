@@ -166,14 +166,14 @@ def test_undo_brings_the_files_back(agent: Recorded, cli: Cli):
     assert (again.code, "no rewind to undo" in again.err) == (106, True)
 
 
-INTERRUPTED = """
-import sys
+STOPPED = """
 import mulligan.opener
+from mulligan.errors import DiskFull
 from mulligan.failpoints import Failpoint
 from mulligan.cli.main import main
 from mulligan.testing.failpoints import fail_at
 
-failpoint = fail_at(Failpoint.RESTORE_RENAMED, KeyboardInterrupt())
+failpoint = fail_at(Failpoint.{point}, {error})
 real = mulligan.opener.open_store
 def open_store(path, variables, create, keep_env, clock, _, *rest, **more):
     return real(path, variables, create, keep_env, clock, failpoint, *rest, **more)
@@ -185,13 +185,18 @@ main()
 @pytest.fixture
 def interrupted(agent: Recorded) -> str:
     """What a rewind to the second prompt says that Ctrl-C ends at its first file."""
+    return stopped("RESTORE_RENAMED", "KeyboardInterrupt()", 130)
+
+
+def stopped(point: str, error: str, code: int) -> str:
+    """Return what a rewind to the second prompt says that fails at some point."""
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, "rewind", "--to", "2"],
+        [sys.executable, "-c", STOPPED.format(point=point, error=error), "rewind", "--to", "2"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 130, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stderr
 
 
@@ -203,6 +208,13 @@ def test_ctrl_c_says_what_is_half_done(agent: Recorded, cli: Cli, interrupted: s
     assert listed.code == 0
     assert "was interrupted: the files in" in listed.err
     assert "restore --abandon` leaves the files as they are" in " ".join(listed.err.split())
+
+
+def test_a_disk_that_is_full_after_the_files_are_back_is_no_unchanged_file(agent: Recorded):
+    said = " ".join(stopped("REWIND_NOTED", 'DiskFull("No space.")', 15).split())
+    assert files(agent.work) == {"a.txt": "one"}
+    assert "Files were restored before that." in said
+    assert "No file was changed." not in said
 
 
 def test_a_rewind_that_was_interrupted_is_undone(agent: Recorded, cli: Cli, interrupted: str):

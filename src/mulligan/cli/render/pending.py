@@ -145,16 +145,11 @@ def _required(session: Session) -> PendingRestore:
 @contextmanager
 def interruptible(session: Session) -> Iterator[None]:
     """Report what Ctrl-C or a failure leaves behind: a half-done restore, if it had started."""
+    before = session.head.seq
     try:
         yield
     except DiskFull as error:
-        pending = _left_pending(session)
-        # Files change only once a restore is pending: after its safety checkpoint.
-        left = "No file was changed."
-        if pending is not None:
-            half = f"The files in {clean(pending.directory)} are half restored"
-            left = f"{half}: {ways(session, pending)}"
-        error.hint = f"{error.hint} {ROOM} {left}"
+        error.hint = f"{error.hint} {ROOM} {_left_by_full_disk(session, before)}"
         raise
     except KeyboardInterrupt:
         pending = _left_pending(session)
@@ -166,3 +161,17 @@ def interruptible(session: Session) -> Iterator[None]:
             clean(f"Interrupted: the files in {pending.directory} are half restored."),
             f"Nothing is lost. {ways(session, pending)}",
         ) from None
+
+
+def _left_by_full_disk(session: Session, before: int) -> str:
+    """Return what has become of the files since an event."""
+    from mulligan.timeline.undo import restores
+
+    pending = _left_pending(session)
+    if pending is not None:
+        half = f"The files in {clean(pending.directory)} are half restored"
+        return f"{half}: {ways(session, pending)}"
+    if any("files" in event.payload for event in restores(session.events(since=before))):
+        return "Files were restored before that."
+    # Files change only once a restore is pending: after its safety checkpoint.
+    return "No file was changed."
