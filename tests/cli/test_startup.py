@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from mulligan.cli import overview
 from mulligan.cli.deferred import Deferred, cleandoc
+from tests.cli.conftest import Cli
 
 ENTRY = """
 import atexit, sys
@@ -95,13 +97,21 @@ OWN = {
 """What of the command line is there before a command is known."""
 
 
-def imported_by(directory: Path, *args: str, **settings: str) -> set[str]:
-    """Return the modules that a process has imported at its end."""
+def imported_by(directory: Path, *args: str, given: str = "", **settings: str) -> set[str]:
+    """Return the modules that a process has imported at its end; ``given`` is its input."""
     report = directory / "modules"
     script = ENTRY.format(report=str(report))
     command = [sys.executable, "-c", script, *args]
     variables = {**os.environ, "COLUMNS": "80", **settings}
-    subprocess.run(command, cwd=directory, env=variables, capture_output=True, check=True)
+    subprocess.run(
+        command,
+        cwd=directory,
+        env=variables,
+        input=given,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
     found = set(report.read_text().splitlines())
     report.unlink()
     return found
@@ -169,6 +179,16 @@ def test_a_checkpoint_without_files_imports_nothing_of_workspaces(store, place) 
     modules = imported_by(place, "checkpoint", "--no-files")
     assert "mulligan.session.write.checkpointer" in modules
     assert not {name for name in modules if name.startswith("mulligan.workspace.capture")}
+
+
+def test_a_hook_in_a_repository_imports_nothing_of_settings(place: Path, cli: Cli) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=place, check=True)
+    assert cli("install", "claude").code == 0
+    event = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "cwd": str(place)}
+    given = json.dumps({**event, "prompt": "do it"})
+    modules = imported_by(place, "hook", "claude", given=given)
+    assert "mulligan.coding.recorder" in modules
+    assert not modules & {"difflib", "json", "mulligan.coding.settings.settings_file"}
 
 
 MOST_MODULES = 134

@@ -60,15 +60,19 @@ def keep_ignored(root: Path, agent: str, variables: Mapping[str, str]) -> None:
 
     It names a path of this machine, and ``git add -A`` would commit it.
     """
-    from mulligan.coding.settings.additions import AdditionsRecord, records
     from mulligan.locate.git import exclude_file, missing_exclusion
 
     name = FILES.get(agent)
     if name is None or agent not in OF_ONE_USER or not os.path.lexists(root / name):
         return
-    record = AdditionsRecord(records(variables), root / name)
     with suppress(OSError, ValueError):  # the next hook tries again
-        if record.exists and (added := missing_exclusion(root, name)):
+        # Most hooks end here, and import nothing of settings.
+        if not (added := missing_exclusion(root, name)):
+            return
+        from mulligan.coding.settings.additions import AdditionsRecord, records
+
+        record = AdditionsRecord(records(variables), root / name)
+        if record.exists:
             record.write_exclusion(added)
             exclude_file(root, name)
 
