@@ -233,13 +233,15 @@ def file_parts(paths: list[str]) -> tuple[str, ...]:
 def as_text(whole: bytes, offset: int, limit: int) -> tuple[str, str]:
     """Return a part of a file as text, and how: UTF-8, or base64 for everything else.
 
-    A character belongs to the part in which it begins, so that the next part goes on after it.
+    A character belongs to the part in which it begins, so that the next part goes on after it. All
+    parts of a file have the same encoding, or bytes between two of them would be lost.
     """
     first, last = _character(whole, offset), _character(whole, offset + limit)
     try:
-        return whole[first:last].decode("utf-8"), "utf-8"
+        whole.decode("utf-8")
     except UnicodeDecodeError:
         return b64encode(whole[offset : offset + limit]).decode(), "base64"
+    return whole[first:last].decode("utf-8"), "utf-8"
 
 
 def _character(whole: bytes, at: int) -> int:

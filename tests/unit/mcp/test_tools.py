@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,21 @@ def test_the_parts_of_a_text_are_text_wherever_they_are_cut(
         if not part["truncated"]:
             break
     assert found == text
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 8, 100])
+def test_the_parts_of_a_file_in_another_encoding_lose_no_byte(
+    client: Connection, project: Path, limit: int
+) -> None:
+    data = "café at 20 ° or more".encode("latin-1")
+    (project / "a.txt").write_bytes(data)
+    client.call("checkpoint")
+    found = b""
+    for offset in range(0, len(data), limit):
+        part = client.call("read_file", path="a.txt", offset=offset, limit=limit)
+        assert part["encoding"] == "base64"
+        found += b64decode(part["content"])
+    assert found == data
 
 
 def test_long_lists_are_cut_and_say_so(
