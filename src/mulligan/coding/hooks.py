@@ -183,11 +183,11 @@ class HookRunner:
             return nearest(place, state)
         except StoreNotFound:
             top = new_worktree(place, state) or (place if self._create else None)
-            if top is None:
-                raise
-        from mulligan.make_store import make_store  # once per project
+        if top is not None:
+            from mulligan.make_store import make_store  # once per project
 
-        make_store(top, self._variables)
+            make_store(top, self._variables)
+        # In any case: a hook that runs beside this one may have made the store meanwhile.
         return nearest(place, state)
 
     def _session(self, store: Store, root: Path, event: HookEvent) -> Session:

@@ -12,6 +12,8 @@ import pytest
 
 from mulligan.coding import hook_log
 from mulligan.coding.hooks import HookRunner, run_hook
+from mulligan.locate import find
+from mulligan.make_store import make_store
 from tests.coding_agent import CodingAgent
 from tests.nobody import NOBODY, as_nobody, place_of_nobody
 
@@ -134,10 +136,7 @@ def test_a_project_gets_a_store_where_that_is_wanted(agent: CodingAgent) -> None
 
 def test_a_worktree_of_a_project_gets_a_store_of_its_own(agent: CodingAgent) -> None:
     """Claude Code runs the hooks of the main work tree there."""
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    other = agent.home / "other"
-    for command in (["init"], ["commit", "--allow-empty", "-m", "1"], ["worktree", "add", other]):
-        subprocess.run(["git", *identity, *command], cwd=agent.project, check=True)
+    other = add_worktree(agent)
     (other / "below").mkdir()
     main, agent.project = agent.project, other
     agent.variables["CLAUDE_PROJECT_DIR"] = str(other / "below")
@@ -149,6 +148,34 @@ def test_a_worktree_of_a_project_gets_a_store_of_its_own(agent: CodingAgent) -> 
     assert agent.hook("UserPromptSubmit", prompt="two") == b""
     assert agent.make_store() != store
     assert [one.note for one in agent.session().checkpoints()] == ["two"]
+
+
+def test_a_store_that_another_hook_has_made_meanwhile_is_found(
+    agent: CodingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of another session, or the call of the MCP server beside a command."""
+
+    def other_first(place: Path, state: Path) -> Path | None:
+        make_store(place, agent.variables)
+        return new_worktree(place, state)
+
+    agent.make_store()
+    agent.project = add_worktree(agent)
+    agent.variables["CLAUDE_PROJECT_DIR"] = str(agent.project)
+    new_worktree = find.new_worktree
+    monkeypatch.setattr(find, "new_worktree", other_first)
+    assert agent.hook("UserPromptSubmit", prompt="one") == b""
+    assert agent.notes() == ""
+    assert [one.note for one in agent.session().checkpoints()] == ["one"]
+
+
+def add_worktree(agent: CodingAgent) -> Path:
+    """Make the project a repository with another worktree, and return that."""
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    other = agent.home / "other"
+    for command in (["init"], ["commit", "--allow-empty", "-m", "1"], ["worktree", "add", other]):
+        subprocess.run(["git", *identity, *command], cwd=agent.project, check=True)
+    return other
 
 
 def test_a_store_that_no_process_looks_after_is_named(agent: CodingAgent) -> None:
