@@ -35,7 +35,7 @@ class Additions(msgspec.Struct, frozen=True):
     """What was added: the file with its directories, the innermost first, switches, and for git.
 
     ``before`` is the text of a file that was there, ``written`` a digest of the text that replaced
-    it.
+    it. Where that is about to change, it is two digests: the change may never be made.
     """
 
     is_made: bool = False
@@ -47,7 +47,7 @@ class Additions(msgspec.Struct, frozen=True):
 
     def original(self, text: str) -> str | None:
         """Return what was there before, if nothing but the installation has changed the text."""
-        return self.before if self.written == _digest(text) else None
+        return self.before if _digest(text) in self.written.split() else None
 
 
 NOTHING = Additions()
@@ -115,7 +115,8 @@ class AdditionsRecord:
         """Record that our hooks are about to change; what was there before them stays known."""
         known = self.read()
         if known.original(file.text) is not None:
-            self._write(msgspec.structs.replace(known, written=_digest(text)))
+            written = f"{_digest(file.text)} {_digest(text)}"
+            self._write(msgspec.structs.replace(known, written=written))
         self.write_exclusion(exclusion)
 
     def write_exclusion(self, exclusion: str) -> None:

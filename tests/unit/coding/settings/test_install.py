@@ -208,6 +208,17 @@ def test_a_file_in_a_form_of_its_own_comes_back_byte_by_byte(
     assert target.file.read_bytes() == before
 
 
+def test_a_second_installation_that_was_cut_off_leaves_the_way_back(target: Target) -> None:
+    file = write(target, '{"a":  1}')
+    install(target, COMMAND)
+    for command in (["/new/mulligan"], ["/newer/mulligan"]):
+        hook = fail_at(Failpoint.SETTINGS_NOTED, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            install(target, command, failpoint=hook)
+    uninstall(target)
+    assert file.read_text() == '{"a":  1}'
+
+
 def test_what_a_person_changed_after_the_installation_stays(target: Target) -> None:
     write(target, '{"a":1}')
     install(target, COMMAND)
