@@ -14,7 +14,7 @@ from typing import Any
 from mulligan import Session
 from mulligan.coding.agent_session import agent_session
 from mulligan.recovery.detect import interrupted
-from tests.agents.conftest import ClaudeCode, Terminal
+from tests.agents.conftest import TOOLS, ClaudeCode, Terminal
 from tests.agents.limits import PATIENCE
 from tests.agents.model_server import ModelServer, text, tool
 
@@ -364,3 +364,19 @@ def test_doctor_says_that_all_is_well(claude: ClaudeCode) -> None:
     done = claude.mulligan("doctor")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "recorded a checkpoint" in done.stdout
+
+
+def test_a_watch_beside_hooks_leaves_the_session_to_them(
+    claude: ClaudeCode, model: ModelServer
+) -> None:
+    claude.install()
+    words = ["-p", model.prompt("watched", [shell("echo 1 > one")], [text("done")])]
+    program = [str(claude.program), "--allowedTools", TOOLS, *words]
+    done = claude.mulligan("run", "--watch", "--", *program)
+    assert done.returncode == 0, done.stderr
+    assert "transcripts are" not in done.stderr
+    assert [one.data["event"] for one in claude.session().checkpoints()][:2] == [
+        "UserPromptSubmit",
+        "PostToolBatch",
+    ]
+    assert claude.notes() == ""

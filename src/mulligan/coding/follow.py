@@ -3,7 +3,8 @@
 An agent writes a prompt into its transcript and then acts on it. So a prompt that is new there is a
 moment to take a checkpoint, a little late: what the agent changed before the next look is in it.
 Everything is recorded as its hooks would: in a session of its own, with the lines of the
-transcript, so that `mulligan rewind` works on it. A prompt that hooks have recorded is left alone.
+transcript, so that `mulligan rewind` works on it. A prompt that hooks have recorded is left alone,
+and so is all that an agent says whose hooks hold a lease for it, as those of Claude Code do.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class TranscriptFollower:
         self._database = OpenCodeDatabase(variables, root)
         self._stamps = dict(self._candidates())
         self._sessions: dict[str, Session] = {}
+        self._known: dict[Path, Followed] = {}
         self._followed: dict[Path, Followed] = {}
         self._others: set[Path] = set()
         self._unknown: set[Path] = set()
@@ -91,11 +93,12 @@ class TranscriptFollower:
         return taken
 
     def _look_at(self, path: Path) -> list[Checkpoint]:
-        found = self._followed.get(path) or self._recognised(path)
+        found = self._known.get(path) or self._recognised(path)
         if found is None:
             self._unknown.add(path)
             return []
-        if not self._is_written_out(path):
+        self._known[path] = found
+        if not self._is_written_out(path) or self._is_recorded(found):
             del self._stamps[path]  # so that the next look tries again
             return []
         self._followed[path] = found
@@ -117,8 +120,8 @@ class TranscriptFollower:
         """Record what was written last, and that the agents have ended; return the checkpoints."""
         taken = self.look()
         for found in self._followed.values():
-            session = self._session(found)
-            record(session, self._event(found, HookKind.SESSION_END))
+            if not self._is_recorded(found):
+                record(self._session(found), self._event(found, HookKind.SESSION_END))
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
@@ -166,6 +169,10 @@ class TranscriptFollower:
     def _is_written_out(self, path: Path) -> bool:
         """Whether the file has what its agent has said: its agent may keep that elsewhere."""
         return self._database.owner(path) is None or self._database.write_out(path)
+
+    def _is_recorded(self, found: Followed) -> bool:
+        """Whether hooks record it: they hold a lease for the agent, so nothing else may write."""
+        return self._session(found).internal.is_held(found.agent)
 
     def _record(self, found: Followed) -> list[Checkpoint]:
         session, format = self._session(found), FORMATS[found.agent]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,8 +117,10 @@ def test_a_session_that_cannot_be_written_keeps_no_other_waiting(
         (place.folder / f"rollout-2026-11-18T10-00-00-{id}.jsonl").write_bytes(encode(said.entries))
     with pytest.raises(LeaseHeld):
         follower.look()
-    assert len(place.names()) == 1
+    assert len(seen) == 2
+    assert seen[0] != seen[1]
     follower.look()
+    assert seen[2:] == [seen[0]]
     assert sorted(place.names()) == ["codex-first", "codex-second"]
 
 
@@ -181,6 +185,30 @@ def test_a_prompt_that_a_hook_has_recorded_is_not_recorded_again(place: Place):
     record(session, event)
     assert follower.look() == []
     assert len(session.checkpoints()) == 1
+
+
+def test_a_session_that_hooks_write_is_left_to_them_while_its_agent_lives(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    wait = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(wait, stdin=subprocess.PIPE) as process:
+        place.store.agent("codex", session=f"codex-{OLD}", process=process.pid).close()
+        follower = place.follower()
+        place.said.prompt("first", "t1")
+        place.write()
+        beside = Rollout(str(place.work))
+        beside.entries[0]["payload"] |= {"id": "other", "session_id": "other"}
+        beside.prompt("of another", "t1")
+        (place.folder / "rollout-2026-11-18T10-00-00-other.jsonl").write_bytes(
+            encode(beside.entries)
+        )
+        assert [one.note for one in follower.look()] == ["of another"]
+        with monkeypatch.context() as patched:
+            patched.delattr(transcript, "read_new")  # looked at often, and not read again
+            assert follower.look() == []
+        process.kill()
+    assert [one.note for one in follower.look()] == ["first"]
+    follower.close()
 
 
 @pytest.mark.parametrize("source", [{"subagent": "review"}, "exec"])
