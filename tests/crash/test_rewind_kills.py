@@ -11,10 +11,11 @@ import pytest
 
 import mulligan
 from mulligan.coding.agent_session import agent_session
-from mulligan.coding.rewind.run import RewindOptions, plan_rewind, rewind
+from mulligan.coding.rewind.run import RewindOptions, plan_rewind, rewind, undo_rewind
 from mulligan.coding.rewind.target import Conversation
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.transcript_format import NewSession
+from mulligan.errors import CannotRewind
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
 from mulligan.testing.stores import open_store
@@ -57,6 +58,12 @@ class Place:
             rewind(
                 session, plan_rewind(Conversation(session), "2", options, lambda: id), self.folder
             )
+            session.close()
+
+    def undo(self, failpoint: FailpointHook = ignore) -> None:
+        with open_store(self.root / "store", failpoint=failpoint) as store:
+            session = store.session(f"claude-{OLD}", workspace=self.work, recover=False)
+            undo_rewind(session, store.session(f"claude-{NEW}", create=False))
             session.close()
 
     def transcript(self, id: str) -> Path:
@@ -118,3 +125,20 @@ def test_an_error_at_a_point(place: Place, point: Failpoint, error: BaseExceptio
     with suppress(OSError, mulligan.errors.MulliganError, KeyboardInterrupt):
         place.rewind(fail_at(point, error))
     place.check()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize(
+    "point", [Failpoint.RESTORE_MARKED, Failpoint.RESTORE_WRITTEN, Failpoint.JOURNAL_COMMITTED]
+)
+def test_an_undo_that_was_killed_is_finished_by_the_next_one(
+    place: Place, point: Failpoint, nth: int
+) -> None:
+    place.rewind()
+    assert place.transcript(NEW).exists()
+    killed = run_child(lambda _: place.undo(kill_at(point, nth)))
+    assert killed.by_sigkill or nth > 1, f"{point} was not reached"
+    with suppress(CannotRewind):  # it was killed right after its last step
+        place.undo()
+    assert place.files() == BEFORE
+    assert not place.transcript(NEW).exists()

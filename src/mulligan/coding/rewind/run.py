@@ -223,9 +223,9 @@ def undo_rewind(session: Session, rewound: Session) -> Restored | None:
         said = "was not made by a rewind" if known is None else "is of a rewind that was undone"
         raise CannotRewind(f"The session {rewound.name!r} {said}.")
     done = _undo_files(session, known)
-    # After the undo of the files: an undo that failed can be asked for again.
-    rewound.state.set((REWOUND, "undone"), True)
     _remove_unused(rewound, known)
+    # Last: an undo that failed, or was killed, can be asked for again.
+    rewound.state.set((REWOUND, "undone"), True)
     return done
 
 
