@@ -27,7 +27,8 @@ def command(call: CliContext, name: str, points: tuple[str, ...], yes: bool) -> 
 
     Forks of a session stay whole: their part of it is kept. A checkpoint that is pinned or the
     newest one, that a fork has, too, or that an undo or an operation needs, cannot be deleted;
-    deleting one leaves the events around it. The next `mulligan prune` erases the bytes that nothing else holds.
+    deleting one leaves the events around it. The next `mulligan prune` erases the bytes that
+    nothing else holds.
 
     It cannot be undone. It asks first; without a terminal, --yes is needed.
     """
