@@ -285,6 +285,9 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> Check
         if (state := _STATES.get(event.kind)) is not None:
             prompt = event.prompt if is_new_prompt else None
             session.agent.update(state=state, prompt=prompt, directory=event.cwd)
+            if session.agent.get().get("last_action") is not None:
+                # A recovery wrote there that the agent was interrupted; it has gone on since.
+                session.agent.record("agent.updated", {"last_action": None})
         if (kind := _KINDS.get(event.kind)) is not None:
             batch.checkpoint(
                 kind,

@@ -14,6 +14,8 @@ from mulligan.coding.agent_session import agent_session
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.transcript import NewEntries, Progress
 from mulligan.recovery.detect import interrupted
+from mulligan.recovery.plan import plan_resume
+from mulligan.recovery.resume import resume
 from tests.coding_agent import CodingAgent
 
 
@@ -293,6 +295,21 @@ def test_a_session_that_is_resumed_goes_on_in_the_same_timeline(tmp_path: Path) 
     assert [c.data["prompt"] for c in session.checkpoints()] == [0, 1]
     assert session.tools.get("t1").status == "in_doubt"
     assert not second.notes()
+    first.close()
+    second.close()
+
+
+def test_an_agent_that_goes_on_after_a_recovery_is_interrupted_no_longer(tmp_path: Path) -> None:
+    first = CodingAgent(tmp_path, own_process=True)
+    first.make_store()
+    first.hook("UserPromptSubmit", prompt="one")
+    first.kill()
+    with mulligan.open(first.make_store()) as store, store.session("claude-s-1") as session:
+        resume(store, session, plan_resume(session))
+        assert session.state.get("agents/claude/last_action") == "interrupted"
+    second = CodingAgent(tmp_path, own_process=True)
+    second.hook("UserPromptSubmit", prompt="two")
+    assert second.session().state.get("agents/claude/last_action", None) is None
     first.close()
     second.close()
 
