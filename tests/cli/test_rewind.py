@@ -133,6 +133,16 @@ def test_a_dry_run_changes_nothing(agent: Recorded, cli: Cli):
     assert len(cli("status", "--json").json["sessions"]) == 2
 
 
+def test_a_point_in_the_middle_of_a_turn_is_not_called_the_next_prompt(agent: Recorded, cli: Cli):
+    taken = cli("log", "--json").json["entries"]
+    third = next(at for at, one in enumerate(taken) if one["kind"] == "prompt")
+    prompt, before = [one["checkpoint_id"] for one in taken[third : third + 2]]
+    assert "before prompt 3" in cli("rewind", "--to", prompt, "--dry-run").out
+    said = cli("rewind", "--to", before, "--dry-run").out
+    assert said.startswith(f"back to  {agent.session.name} #")
+    assert "2 prompts stay" in said
+
+
 def test_files_and_conversation_come_back(agent: Recorded, cli: Cli):
     found = cli("rewind", "--to", "2", "--json").json
     assert set(found) == documented("rewind")

@@ -189,7 +189,7 @@ def _changes(files: Sequence[FileChange] | None) -> str:
 
 def _where(plan: RewindPlan) -> str:
     prompt = plan.target.prompt
-    if prompt is None:
+    if prompt is None or not plan.target.is_before_prompt:
         return clean(place(plan.point))
     words = shorten(_first_words(prompt.prompt.text), 60)
     return f"before prompt {prompt.number} ({_time(prompt.prompt.time)}): {words}"

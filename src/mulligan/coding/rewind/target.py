@@ -63,7 +63,8 @@ class Target(msgspec.Struct, frozen=True):
     """A point to go back to, and the entries of the conversation then.
 
     ``kept`` is how many prompts stay, and ``prompt`` the first one that is taken back, None if
-    there is none.
+    there is none. ``is_before_prompt`` says that it was asked right after the point, which is
+    not in the middle of a turn, and not between two turns.
     """
 
     point: Point
@@ -72,6 +73,7 @@ class Target(msgspec.Struct, frozen=True):
     kept: int
     prompt: RewindPrompt | None
     has_files: bool
+    is_before_prompt: bool
 
 
 class Conversation:
@@ -149,7 +151,7 @@ class Conversation:
         if not found.prompt.uuid:
             entries = self._conversation_at(point)
         subagents = self._subagents(point) if checkpoint is not None else {}
-        return Target(point, entries, subagents, number - 1, found, checkpoint is not None)
+        return Target(point, entries, subagents, number - 1, found, checkpoint is not None, True)
 
     def _at(self, point: Point) -> Target:
         """Return a point, with entries that the agent wrote a little later than they happened."""
@@ -167,7 +169,9 @@ class Conversation:
             entries = self._completed(entries, checkpoint, self.format)
         kept = sum(one.prompt.entry < len(entries) for one in self.prompts)
         first = self.prompts[kept] if kept < len(self.prompts) else None
-        return Target(point, entries, self._subagents(point), kept, first, True)
+        taken = first.checkpoint if first else None
+        is_before = taken is not None and (taken.session, taken.seq) == (point.session, point.seq)
+        return Target(point, entries, self._subagents(point), kept, first, True, is_before)
 
     def _conversation_at(self, point: Point) -> list[Any]:
         found = self.session.state.at(point).get(CONVERSATION, [])
