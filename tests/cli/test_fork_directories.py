@@ -38,6 +38,21 @@ def test_a_fork_has_complete_files_of_its_own(project, bold: Path):
     assert Path("src/app.py").read_text() == "one\n"
 
 
+def test_a_fork_of_a_git_worktree_warns_of_the_index_that_both_share(
+    project, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert "Warning" not in project("fork", "one", "--to", "../without-git").err
+    git = place / "repository/.git/worktrees/project"
+    git.mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/project\n")
+    Path(".git").write_text(f"gitdir: {git}\n")
+    project("checkpoint", "--label", "in-git")
+    said = project("fork", "in-git", "--to", "../bold").err
+    assert f"Warning: {Path('../bold/.git')} names {git}, as in the directory" in said
+    shutil.rmtree(git)
+    assert "Warning" not in project("fork", "in-git", "--to", "../gone").err
+
+
 def test_exec_beside_the_files_of_its_session_says_so(project, bold: Path, monkeypatch):
     beside = project("exec", "-s", "bold", "--", "true")
     assert f"Warning: CMD runs here; the checkpoints hold the files of {bold}." in beside.err

@@ -120,6 +120,18 @@ def test_prompts_as_json(agent: Recorded, cli: Cli):
     assert [change["path"] for change in first["files"]] == ["a.txt"]
 
 
+def test_a_fork_of_a_git_worktree_says_that_git_is_shared(agent: Recorded, cli: Cli):
+    assert "names" not in cli("rewind", "--to", "2", "--fork", "../without-git").err
+    git = agent.work.parent / "repository/.git/worktrees/work"
+    git.mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/work\n")
+    (agent.work / ".git").write_text(f"gitdir: {git}\n")
+    with mulligan.open(agent.work) as store:
+        store.session(agent.session.name, workspace=agent.work).checkpoint()
+    said = cli("rewind", agent.session.name, "--to", "@latest", "--fork", "../other-way")
+    assert f"Warning: {agent.work.parent / 'other-way/.git'} names {git}, as in" in said.err
+
+
 def test_a_dry_run_changes_nothing(agent: Recorded, cli: Cli):
     before = files(agent.work)
     said = cli("rewind", "--to", "2", "--dry-run")

@@ -227,6 +227,21 @@ def main_work_tree(directory: Path) -> Path | None:
     return main.parent if main.name == ".git" else None
 
 
+def git_outside(directory: Path) -> Path | None:
+    """Return the git directory of a work tree that has it elsewhere, such as another worktree.
+
+    A copy of such a directory has the same one, by the file ``.git`` that names it.
+    """
+    try:
+        git = find_git(directory) if (directory / ".git").is_file() else None
+        if git is None or not (git / "HEAD").is_file():
+            return None
+    except OSError:
+        return None  # not our repository
+    found = Path(os.path.realpath(git))
+    return None if found.is_relative_to(os.path.realpath(directory)) else found
+
+
 def _common(directory: Path) -> Path | None:
     """Return the git directory shared by all worktrees of the repository around a directory."""
     git = find_git(directory)

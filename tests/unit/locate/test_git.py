@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,7 +12,14 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.locate.git import exclude, exclude_file, guard, main_work_tree, may_be_stashed
+from mulligan.locate.git import (
+    exclude,
+    exclude_file,
+    git_outside,
+    guard,
+    main_work_tree,
+    may_be_stashed,
+)
 from mulligan.locate.pointer import read_pointer, write_pointer
 
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
@@ -134,6 +142,19 @@ def test_the_main_work_tree_of_a_worktree(repo: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--bare", str(repo), "bare")
     git(tmp_path / "bare", "worktree", "add", "-q", str(tmp_path / "of-bare"))
     assert main_work_tree(tmp_path / "of-bare") is None
+
+
+def test_the_git_directory_of_a_worktree_is_outside_of_it(repo: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    git(repo, "worktree", "add", "-q", str(other))
+    git(repo, "submodule", "add", "-q", str(repo), "module")
+    shutil.copytree(other, tmp_path / "copy")
+    own = repo / ".git/worktrees/other"
+    assert [git_outside(one) for one in (other, tmp_path / "copy")] == [own, own]
+    assert git_outside(repo / "module") == repo / ".git/modules/module"
+    assert [git_outside(one) for one in (repo, tmp_path)] == [None, None]
+    (tmp_path / "copy/.git").write_text("gitdir: elsewhere\n")
+    assert git_outside(tmp_path / "copy") is None
 
 
 def test_lines_are_added_once_and_after_what_is_there(repo: Path) -> None:

@@ -53,6 +53,7 @@ def command(call: CliContext, point: str, name: str | None, directory: Path | No
 
 def _fork(call: CliContext, point: str, name: str | None, directory: Path | None) -> Session:
     from mulligan.cli.find_store import state_home
+    from mulligan.cli.render.files import warn_of_shared_git
     from mulligan.locate.registry import remember_fork
 
     if directory is None:
@@ -62,6 +63,7 @@ def _fork(call: CliContext, point: str, name: str | None, directory: Path | None
         raise _no_workspace(session)
     with call.working():
         made = session.fork(point, name, directory, pointer=True)
+    warn_of_shared_git(directory)
     remember_fork(state_home(), Path(call.store_path), directory.resolve(), made.name)
     return made
 

@@ -281,6 +281,8 @@ def _remember(call: CliContext, done: RewindResult) -> None:
     if done.plan.fork is None or done.session is None:
         return
     from mulligan.cli.find_store import state_home
+    from mulligan.cli.render.files import warn_of_shared_git
     from mulligan.locate.registry import remember_fork
 
     remember_fork(state_home(), Path(call.store_path), done.plan.fork.resolve(), done.session)
+    warn_of_shared_git(done.plan.fork)

@@ -14,6 +14,8 @@ from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, plural, sho
 from mulligan.views.files import octal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mulligan import Point, Session
     from mulligan.model import Coverage, FileChange, HeldFiles, LeftOut
 
@@ -177,6 +179,20 @@ def warn_of_conflicts(conflicts: Iterable[str]) -> None:
     start = "Warning: "
     for conflict in conflicts:
         said = start + wrapped(clean(conflict), len(start))
+        click.echo(Cell(said, "yellow").styled(), err=True)
+
+
+def warn_of_shared_git(copy: Path) -> None:
+    """Warn of a copy of a git worktree, which git takes for the worktree itself."""
+    from mulligan.locate.git import git_outside
+
+    git = git_outside(copy)
+    if git is not None:
+        start = "Warning: "
+        said = f"{copy / GIT} names {git}, as in the directory that was copied: git has one index "
+        said += "and one HEAD for both, and a commit in one is a commit in the other. Before you "
+        said += "use git there, remove that file, or replace it by a repository of its own."
+        said = start + wrapped(clean(said), len(start))
         click.echo(Cell(said, "yellow").styled(), err=True)
 
 
