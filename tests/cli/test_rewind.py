@@ -425,9 +425,11 @@ def test_a_checkpoint_is_a_target(agent: Recorded, cli: Cli):
 def test_an_agent_at_work_is_named(agent: Recorded, cli: Cli):
     with mulligan.open(agent.work) as store:
         live = store.agent("claude", session=f"claude-{OLD}", process=os.getpid())
-        said = cli("rewind", "--to", "2")
+        assert "claude is at work" in cli("rewind", "--to", "2", "--dry-run").err
+        said = cli("rewind", "--to", "2", "--chat")
         assert said.code == 0
         assert "claude is at work" in said.err
+        assert "on the same files" in said.err
         live.internal.release_hold()
 
 

@@ -198,6 +198,6 @@ def test_a_warning_of_another_session_is_in_80_columns(
     (place / "a.txt").write_text("two")
     store("checkpoint", "-s", LABEL, "--create")
     _, shown = on_terminal("restore", "one", "--dry-run", COLUMNS="80", NO_COLOR="1")
-    assert f"Warning: session '{LABEL}' changed 1 path up to" in " ".join(shown.split())
+    assert f"Warning: session '{LABEL}' changed 1 path after that" in " ".join(shown.split())
     warning = shown[shown.index("Warning") :]
     assert max(map(len, warning.splitlines())) <= 80

@@ -146,7 +146,7 @@ def warn_of_agent(plan: RewindPlan) -> None:
     """Warn of a process of the agent that goes on with the present conversation."""
     if is_agent_in_the_way(plan):
         said = f"Warning: {plan.agent.agent} is at work in {plan.session}. It goes on with its "
-        said += "own conversation, on the files that are restored; end it first."
+        said += "own conversation, on the same files; end it first."
         click.echo(Cell(clean(said), "yellow").styled(), err=True)
 
 

@@ -400,8 +400,11 @@ def _conflict(held: HeldFiles, count: int) -> str:
     paths = "1 path" if count == 1 else f"{count} paths"
     moment = shown_time(held.time)
     if held.checkpoint is None:
-        return f"session {held.session!r} restored {paths}, #{held.seq} of {moment}"
+        return (
+            f"session {held.session!r} restored {paths} after that point, #{held.seq} of {moment}; "
+            "a restore takes that back, too"
+        )
     return (
-        f"session {held.session!r} changed {paths} up to its checkpoint "
-        f"{held.checkpoint[:12]} of {moment}"
+        f"session {held.session!r} changed {paths} after that point, up to its checkpoint "
+        f"{held.checkpoint[:12]} of {moment}; a restore takes that back, too"
     )

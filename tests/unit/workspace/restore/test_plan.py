@@ -176,8 +176,10 @@ def test_a_session_is_one_line_however_many_checkpoints_it_took(
             (work / f"{name}-{number}").write_text(name)
             last = other.checkpoint()
     first, second = session.files.plan(made).conflicts
-    assert "session 'other' changed 3 paths up to" in first
-    assert f"session 'third' changed 6 paths up to its checkpoint {last.id[:12]}" in second
+    changed = "session 'third' changed 6 paths after that point, up to its checkpoint"
+    assert "session 'other' changed 3 paths after that point" in first
+    assert f"{changed} {last.id[:12]}" in second
+    assert second.endswith("; a restore takes that back, too")
 
 
 def test_what_the_other_did_before_the_point_is_no_conflict(
