@@ -43,12 +43,21 @@ def note(directory: Path, at: datetime, about: str, said: str) -> bool:
     return True
 
 
+def mentions(directory: Path, text: str) -> bool:
+    """Return whether a line of the log has a text in it."""
+    return any(text in line for line in _lines(directory))
+
+
 def last_notes(directory: Path, count: int) -> list[str]:
     """Return the newest lines of the log, oldest first."""
+    return _lines(directory)[-count:]
+
+
+def _lines(directory: Path) -> list[str]:
     found: list[str] = []
     for name in (OLD, NAME):
         try:
             found += (directory / name).read_text(errors="replace").splitlines()
         except OSError:
             continue  # there is none, or it is not ours
-    return found[-count:]
+    return found

@@ -139,7 +139,9 @@ class HookRunner:
 
         store, root = self._store(event)
         session = self._session(store, root, event)
-        if event.kind is HookKind.SESSION_END and _heard_no_prompt(session, event):
+        is_unheard = event.kind is HookKind.SESSION_END and _heard_no_prompt(session, event)
+        if is_unheard and not hook_log.mentions(self.log, event.session_id):
+            # Hooks that came and failed have said why.
             self.note(_about(event.agent, event), NO_PROMPT_HEARD)
         if event.kind in _AFTER_TOOLS:
             from mulligan.coding.settings.put_back import put_back

@@ -98,6 +98,19 @@ def test_a_session_whose_prompts_had_no_hooks_is_noted_at_its_end(agent: CodingA
     assert agent.notes().splitlines() == [noted]
 
 
+def test_a_session_whose_hooks_failed_is_not_said_to_have_had_none(agent: CodingAgent) -> None:
+    version = agent.make_store() / "FORMAT"
+    known = version.read_text()
+    agent.say({"type": "user", "uuid": "u", "message": {"role": "user", "content": "fix it"}})
+    version.write_text("{}")
+    agent.hook("UserPromptSubmit", prompt="fix it")
+    version.write_text(known)
+    agent.hook("Stop")
+    agent.hook("SessionEnd", reason="other")
+    (noted,) = agent.notes().splitlines()
+    assert "UserPromptSubmit s-1" in noted
+
+
 def test_a_damaged_store_is_a_note(agent: CodingAgent) -> None:
     (agent.make_store() / "FORMAT").write_text("{}")
     assert agent.hook("Stop") == b""
