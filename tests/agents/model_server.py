@@ -37,6 +37,11 @@ def tool(name: str, **given: Any) -> Block:
     return {"type": "tool_use", "name": name, "input": given}
 
 
+def refusal(said: str) -> Block:
+    """Return the only part of an answer that is an error, which ends the agent's turn."""
+    return {"type": "error", "error": {"type": "invalid_request_error", "message": said}}
+
+
 class ModelServer:
     """Serves scripts; use it as a context manager."""
 
@@ -126,11 +131,20 @@ class ModelServer:
                 elif api is None:
                     self._send("application/json", b"{}", 404)
                 else:
-                    answer = api.answer(request, server.answer(request, api))
-                    if request.get("stream") or path.endswith(":streamGenerateContent"):
-                        self._send("text/event-stream", b"".join(api.events(answer)))
-                    else:
-                        self._send("application/json", json.dumps(answer).encode())
+                    is_streamed = request.get("stream") or path.endswith(":streamGenerateContent")
+                    self._answer(api, request, server.answer(request, api), stream=is_streamed)
+
+            def _answer(
+                self, api: Api, request: Json, content: list[Block], *, stream: bool
+            ) -> None:
+                if content[0]["type"] == "error":
+                    self._send("application/json", json.dumps(content[0]).encode(), 400)
+                    return
+                answer = api.answer(request, content)
+                if stream:
+                    self._send("text/event-stream", b"".join(api.events(answer)))
+                else:
+                    self._send("application/json", json.dumps(answer).encode())
 
             def do_GET(self) -> None:
                 self._send("application/json", b"{}", 404)

@@ -16,7 +16,7 @@ from mulligan.coding.agent_session import agent_session
 from mulligan.recovery.detect import interrupted
 from tests.agents.conftest import TOOLS, ClaudeCode, Terminal
 from tests.agents.limits import PATIENCE
-from tests.agents.model_server import ModelServer, text, tool
+from tests.agents.model_server import ModelServer, refusal, text, tool
 
 Until = Callable[[Callable[[], Any]], Any]
 
@@ -113,6 +113,7 @@ def test_a_compaction_has_a_checkpoint_before_it_and_the_session_goes_on(
     claude.run(model.prompt("first", [shell("echo 1 > one")], [text("done")]))
     (id,) = claude.ids()
     claude.run("/compact", "--resume", id)
+    assert claude.session().state.get("agents/claude/session_start") == "compact"
     claude.run(model.prompt("after", [shell("echo 2 > two")], [text("done")]), "--resume", id)
     session = claude.session()
     assert [c.kind for c in session.checkpoints()].count("pre_operation") == 1
@@ -120,6 +121,22 @@ def test_a_compaction_has_a_checkpoint_before_it_and_the_session_goes_on(
     lines = len(claude.transcript().read_text().splitlines())
     assert session.state.length("conversation") <= lines
     assert claude.ids() == [id]
+    assert claude.notes() == ""
+
+
+def test_a_turn_that_fails_is_recorded_to_its_end(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.install()
+    turns = [[shell("echo 1 > one")], [refusal("no more")]]
+    started = claude.start(model.prompt("fails", *turns))
+    out, err = started.communicate(timeout=PATIENCE)
+    assert (started.returncode, "no more" in out) == (1, True), err + out
+    session = claude.session()
+    assert session.files.read(session.checkpoints()[-1], "one") == b"1\n"
+    assert session.state.get("agents/claude/session_start") == "startup"
+    assert session.state.get("agents/claude/turn_failure"), "StopFailure says why"
+    assert "no more" in json.dumps(session.state.tail("conversation", 3))
+    with claude.store() as store:
+        assert not interrupted(store), "it ended in order"
     assert claude.notes() == ""
 
 

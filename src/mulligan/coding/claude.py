@@ -20,6 +20,9 @@ PROCESS = "CLAUDE_PID"
 NOTIFICATION = "<task-notification>"
 """How a prompt begins that the agent gives itself when a task in the background has ended."""
 
+COMPACTED = "compact"
+"""How a session starts again after its conversation was compacted."""
+
 RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}(?:\.[A-Za-z0-9]{1,10})?")
 """The names of files with large results of tools."""
 

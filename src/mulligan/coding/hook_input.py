@@ -61,10 +61,11 @@ class HookEvent(msgspec.Struct, frozen=True):
     """One event of a coding agent.
 
     ``name`` is the agent's own name of it. ``detail`` tells events of a kind apart: how a session
-    started (``startup``, ``resume``, ``clear``, ``compact``, ``fork``), why it ended, or what
-    caused a compaction (``manual``, ``auto``). ``subagent`` is set for everything that a subagent
-    does. ``id`` is that of the event, if its sender has given one; ``prompt_event`` is another one,
-    which a prompt or a compaction has from every sender.
+    started (``startup``, ``resume``, ``clear``, ``compact``, ``fork``), why it ended, what caused a
+    compaction (``manual``, ``auto``), or why a turn failed (``rate_limit``, ``unknown``).
+    ``subagent`` is set for everything that a subagent does. ``id`` is that of the event, if its
+    sender has given one; ``prompt_event`` is another one, which a prompt or a compaction has from
+    every sender.
     """
 
     agent: str
@@ -154,7 +155,7 @@ EVENTS: Mapping[str, Mapping[str, HookKind]] = {
 }
 """The events of every known agent. An agent with other field names needs a reader of its own."""
 
-_DETAILS = ("source", "reason", "trigger", "error_type")
+_DETAILS = ("source", "reason", "trigger")
 _CHECKPOINTS = {HookKind.PROMPT, HookKind.BEFORE_COMPACTION}
 """The events that always take a checkpoint, so that one too many would be seen."""
 _NEEDS_TOOL = {HookKind.TOOL_CALLED, HookKind.TOOL_RETURNED, HookKind.TOOL_FAILED}
@@ -185,7 +186,7 @@ def parse(data: bytes, agent: str = CLAUDE) -> HookEvent:
         transcript=_text(fields, "transcript_path"),
         prompt_id=_text(fields, "prompt_id") or _text(fields, "turn_id"),
         prompt=_text(fields, "prompt"),
-        detail=next((text for key in _DETAILS if (text := _text(fields, key))), None),
+        detail=_detail(fields, kind),
         tool=tool,
         calls=_calls(fields) if kind is HookKind.BATCH_END else (),
         subagent=_optional_id(fields, "agent_id"),
@@ -193,6 +194,12 @@ def parse(data: bytes, agent: str = CLAUDE) -> HookEvent:
         subagent_transcript=_text(fields, "agent_transcript_path"),
         prompt_event=_prompt_event(fields) if agent == CLAUDE and kind in _CHECKPOINTS else None,
     )
+
+
+def _detail(fields: Mapping[str, Any], kind: HookKind) -> str | None:
+    # A failed call of a tool has an error, too: its whole output.
+    keys = ("error",) if kind is HookKind.TURN_FAILED else _DETAILS
+    return next((text for key in keys if (text := _text(fields, key))), None)
 
 
 def _prompt_event(fields: Mapping[str, Any]) -> str | None:

@@ -86,6 +86,13 @@ _STATES: dict[HookKind, AgentState] = {
 }
 """What the agent does after an event; a dead agent that was at work is found as interrupted."""
 
+_DETAILS = {
+    HookKind.SESSION_START: "session_start",
+    HookKind.TURN_FAILED: "turn_failure",
+    HookKind.SESSION_END: "session_end",
+}
+"""Where the agent's record has how its session started last, why a turn failed, why it ended."""
+
 
 def record(session: Session, event: HookEvent) -> Checkpoint | None:
     """Record an event in the agent's session; durable when this returns.
@@ -282,9 +289,10 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> Check
             _add(session, (SUBAGENTS, id), found)
         for name, data in new.tool_results.items():
             session.state.set((TOOL_RESULTS, name), data)
-        if (state := _STATES.get(event.kind)) is not None:
+        if event.kind in _STATES:
             prompt = event.prompt if is_new_prompt else None
-            session.agent.update(state=state, prompt=prompt, directory=event.cwd)
+            details = _agent_details(event)
+            session.agent.update(state=_agent_state(event), prompt=prompt, **details)
             if session.agent.get().get("last_action") is not None:
                 # A recovery wrote there that the agent was interrupted; it has gone on since.
                 session.agent.record("agent.updated", {"last_action": None})
@@ -296,6 +304,18 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> Check
                 if_files_changed=event.kind not in _ALWAYS,
             )
     return batch.result
+
+
+def _agent_state(event: HookEvent) -> AgentState | None:
+    """Return what the agent does now; None for a compaction, which may come in the middle of it."""
+    is_compaction = event.kind is HookKind.SESSION_START and event.detail == claude.COMPACTED
+    return None if is_compaction else _STATES[event.kind]
+
+
+def _agent_details(event: HookEvent) -> dict[str, str]:
+    """Return what else the agent's record says after an event."""
+    name, found = _DETAILS.get(event.kind), {"directory": event.cwd}
+    return found if name is None or event.detail is None else {**found, name: event.detail}
 
 
 def _handled(known: AgentSession, event: HookEvent) -> AgentSession:

@@ -48,6 +48,7 @@ def test_starts_are_told_apart(source: str) -> None:
 def test_ends_and_compactions_say_why() -> None:
     assert parse(hook("SessionEnd", reason="clear")).detail == "clear"
     assert parse(hook("PreCompact", trigger="auto")).detail == "auto"
+    assert parse(hook("StopFailure", error="overloaded")).detail == "overloaded"
 
 
 def test_what_a_subagent_does_names_it() -> None:

@@ -272,6 +272,37 @@ def test_a_compaction_has_a_checkpoint_before_it(agent: CodingAgent) -> None:
     assert (taken.kind, taken.note) == ("pre_operation", "before compaction (auto)")
 
 
+def test_a_compaction_in_the_middle_of_a_turn_leaves_the_agent_at_work(agent: CodingAgent) -> None:
+    agent.hook("SessionStart", source="startup")
+    agent.hook("UserPromptSubmit", prompt="one")
+    agent.hook("PreCompact", trigger="auto")
+    agent.hook("SessionStart", source="compact")
+    assert agent.session().state.get("agents/claude/state") == "working"
+    agent.hook("Stop")
+    agent.hook("PreCompact", trigger="manual")
+    agent.hook("SessionStart", source="compact")
+    assert agent.session().state.get("agents/claude/state") == "waiting"
+
+
+def test_a_session_says_how_it_began_why_a_turn_failed_and_why_it_ended(agent: CodingAgent) -> None:
+    for source in ("startup", "resume", "clear", "compact", "fork"):
+        agent.hook("SessionStart", source=source)
+        assert agent.session().state.get("agents/claude/session_start") == source
+    agent.hook("UserPromptSubmit", prompt="one")
+    agent.say({"n": 1})
+    (agent.project / "a").write_text("1")
+    agent.hook("StopFailure", error="rate_limit")
+    agent.hook("SessionEnd", reason="clear")
+    session = agent.session()
+    assert session.state.get("agents/claude/turn_failure") == "rate_limit"
+    assert session.state.get("agents/claude/session_end") == "clear"
+    failed = session.checkpoints()[-1]
+    assert (failed.data["event"], failed.note) == ("StopFailure", "turn failed (rate_limit)")
+    assert session.state.at(failed).get("agents/claude/state") == "waiting"
+    assert session.state.at(failed).get("conversation") == [{"n": 1}]
+    assert not agent.notes()
+
+
 def test_an_agent_that_ended_in_order_was_not_interrupted(agent: CodingAgent) -> None:
     agent.hook("SessionStart", source="startup")
     agent.hook("UserPromptSubmit", prompt="one")
