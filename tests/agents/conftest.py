@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -167,20 +167,25 @@ class ClaudeCode:
 
 
 class Terminal:
-    """Claude Code on a terminal of its own; use it as a context manager."""
+    """Claude Code on a terminal of its own; use it as a context manager.
 
-    def __init__(self, claude: ClaudeCode, *args: str) -> None:
+    ``under`` is the command that runs it, if that is another one.
+    """
+
+    def __init__(self, claude: ClaudeCode, *args: str, under: Sequence[str] = ()) -> None:
         claude.accept_all()
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self.process = subprocess.Popen(
-            [claude.program, "--allowedTools", TOOLS, *args],
+            [*under, claude.program, "--allowedTools", TOOLS, *args],
             cwd=claude.project,
             env=claude.variables,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
+            # A terminal window controls the processes in it: Ctrl-C, and who may read.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(theirs)
         os.set_blocking(self._ours, False)
