@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,33 @@ def test_the_undo_of_the_guide_to_langgraph_is_run_in_the_workspace(tmp_path: Pa
     [undo] = re.findall(r"`(mulligan [^`]*undo)`", guide)
     run([sys.executable, "-m", *shlex.split(undo)], tmp_path / "project")
     assert (tmp_path / "project/draft.txt").read_text() == "draft 2"
+
+
+TESTED = {
+    "Claude Agent SDK": ("claude-agent-sdk", ["claude_agent_sdk/test_store.py"]),
+    "OpenAI Agents SDK": (
+        "openai-agents",
+        ["openai_agents/test_session.py", "openai_agents/test_runs.py"],
+    ),
+    "pydantic-ai": ("pydantic-ai-slim", ["pydantic_ai/test_store.py"]),
+    "Google ADK": ("google-adk", ["google_adk/test_service.py"]),
+    "Agent Framework": ("agent-framework-core", ["agent_framework/test_storage.py"]),
+    "smolagents": ("smolagents", ["smolagents/test_steps.py"]),
+    "OpenTelemetry": ("opentelemetry-sdk", ["otel/test_spans.py", "otel/test_otlp.py"]),
+}
+"""The rows of the overview with a version and a count: the package, and our own tests with it."""
+
+
+def test_the_overview_has_the_versions_and_counts_of_these_tests() -> None:
+    needed("agents")
+    place = Path(__file__).parent
+    files = [str(place / one) for _, ours in TESTED.values() for one in ours]
+    listed = run([sys.executable, "-m", "pytest", "--collect-only", "-q", *files], DOCS.parent)
+    counts = dict(re.findall(r"^tests/frameworks/(\S+): (\d+)$", listed, re.M))
+    overview = (DOCS / "integrations.md").read_text()
+    rows = re.findall(r"^\| ([A-Z]?[A-Za-z -]+?) (\d[\d.]+).*\| (\d+): ", overview, re.M)
+    said = {name: (found, int(count)) for name, found, count in rows if name in TESTED}
+    assert said == {
+        name: (version(package), sum(int(counts[one]) for one in ours))
+        for name, (package, ours) in TESTED.items()
+    }
