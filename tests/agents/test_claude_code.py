@@ -161,6 +161,7 @@ def test_a_kill_in_a_tool_leaves_the_call_in_doubt_and_a_resume_goes_on(
     (id,) = claude.ids()
     claude.run(model.prompt("resumed", [shell("echo 2 > two")], [text("done")]), "--resume", id)
     assert taken(session)[-2:] == [("prompt", 1), ("routine", 1)]
+    assert session.state.get("agents/claude/session_start") == "resume"
     before = session.checkpoints()[-2]
     assert session.files.read(before, "late.txt") == b"late\n", "whoever wrote it"
     with claude.store() as store:
@@ -222,6 +223,7 @@ def test_a_person_at_the_terminal_interrupts_clears_and_leaves(
     assert taken(session)[0] == ("prompt", 0)
     cleared = claude.session(1)
     assert taken(cleared) == [("prompt", 0), ("routine", 0)]
+    assert cleared.state.get("agents/claude/session_start") == "clear"
     with claude.store() as store:
         assert not interrupted(store), "both ended in order"
     back = claude.mulligan("rewind", claude.ids()[0], "--to", "1", "--dry-run")

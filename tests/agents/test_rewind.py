@@ -276,6 +276,8 @@ def test_a_fork_that_the_program_made_goes_back_to_before_it(
     prompts.go_on(found["new_agent_session"], "other")
     assert prompts.seen() == ["one", "other"]
     assert claude.notes() == ""
+    forked = claude.session(1)
+    assert forked.state.get("agents/claude/session_start") == "fork"
 
 
 def test_a_deleted_transcript_comes_back(prompts: Prompts, claude: ClaudeCode) -> None:

@@ -155,8 +155,9 @@ def test_a_point_in_the_middle_of_a_turn_is_not_called_the_next_prompt(agent: Re
     assert "2 prompts stay" in said
 
 
-def test_files_and_conversation_come_back(agent: Recorded, cli: Cli):
-    found = cli("rewind", "--to", "2", "--json").json
+@pytest.mark.parametrize("both", [[], ["--both"]], ids=["by default", "asked for"])
+def test_files_and_conversation_come_back(agent: Recorded, cli: Cli, both: list[str]):
+    found = cli("rewind", "--to", "2", *both, "--json").json
     assert set(found) == documented("rewind")
     assert files(agent.work) == {"a.txt": "one"}
     assert found["command"] == f"claude --resume {found['new_agent_session']}"
@@ -510,6 +511,8 @@ def test_a_number_alone_leads_to_the_option(agent: Recorded, cli: Cli):
         (["--dry-run"], 2, "--to"),
         (["--to", "1", "--chat", "--fork", "x"], 2, "--fork takes files and conversation"),
         (["--to", "1", "--files", "--chat"], 2, "Choose one of --files, --chat and --both"),
+        (["--to", "1", "--both", "--chat"], 2, "Choose one of --files, --chat and --both"),
+        (["--both"], 2, "--to"),
         (["--undo", "--to", "1"], 2, "--undo takes no other options"),
         (["--undo"], 106, "no rewind to undo"),
     ],
