@@ -32,7 +32,6 @@ TEXTS = (
     "trigger",
     "source",
     "reason",
-    "error_type",
 )
 VALUES = ("tool_input", "tool_response", "tool_calls", "is_interrupt", "stop_hook_active")
 """The fields that are not texts in the agent's JSON; a tool's response may be either."""
