@@ -323,7 +323,7 @@ class MulliganPlugin(BasePlugin):
     ) -> dict[str, Any] | None:
         """Return the result of a call that returned before; otherwise record that it is made."""
         calls, call_id = self._calls(tool_context), _call_id(tool_context)
-        known = await calls.begin(call_id, tool.name, to_jsonable_python(tool_args, fallback=repr))
+        known = await calls.begin(call_id, tool.name, _as_json(tool_args))
         if isinstance(known, ToolCall):
             return _as_dict(from_stored(known.result))
         self._active[id(tool_context)] = tool_context, known
@@ -335,7 +335,7 @@ class MulliganPlugin(BasePlugin):
         """Record the result of a call."""
         active = self._taken(tool_context)
         if active is not None:
-            stored = to_jsonable_python(result, fallback=repr)
+            stored = _as_json(result)
             if _waits_for_user(tool_context):
                 # ADK calls the tool when the user has answered: this is no result of it.
                 active.failed("waits for an answer of the user")
@@ -370,13 +370,20 @@ def _name(app_name: str, user_id: str, id: str) -> str:
     return name_of(KIND, *texts)
 
 
+def _as_json(value: Any) -> Any:
+    try:
+        return to_jsonable_python(value, fallback=repr)
+    except UnicodeDecodeError:  # bytes that are no text
+        return to_jsonable_python(value, fallback=repr, bytes_mode="base64")
+
+
 def _scopes(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return what a state has of the app, of the user and of the session, ready to be stored."""
     app: dict[str, Any] = {}
     user: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for key, value in state.items():
-        stored = to_stored(to_jsonable_python(copy.copy(value), fallback=repr))
+        stored = to_stored(_as_json(copy.copy(value)))
         if key.startswith(State.APP_PREFIX):
             app[key.removeprefix(State.APP_PREFIX)] = stored
         elif key.startswith(State.USER_PREFIX):

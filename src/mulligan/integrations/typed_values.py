@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +40,11 @@ _TEXTS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
     UUID: ("uuid", str, UUID),
     Decimal: ("decimal", str, Decimal),
     complex: ("complex", str, complex),
+    # A path of the system; on another one, it is a path there.
+    PosixPath: ("path", str, Path),
+    WindowsPath: ("path", str, Path),
+    PurePosixPath: ("pure_posix_path", str, PurePosixPath),
+    PureWindowsPath: ("pure_windows_path", str, PureWindowsPath),
     # In hexadecimal, which has no limit of digits and takes time in proportion to them.
     int: ("int", hex, lambda text: int(text, 0)),
 }
@@ -117,7 +123,7 @@ class TypedValues:
             return value
         if kind in _TEXTS:
             tag, text, _ = _TEXTS[kind]
-            return {TAG: tag, "text": text(value)}
+            return {TAG: tag, "text": self._written(text(value), above)}
         if id(value) in above:
             raise UnstorableValue(f"A {kind.__name__} contains itself.")
         if len(above) >= MAX_LEVELS:
@@ -180,7 +186,7 @@ class TypedValues:
 
     def _read(self, tag: str, value: dict[str, Any]) -> Any:
         if tag in _FROM_TEXT:
-            return _FROM_TEXT[tag](value["text"])
+            return _FROM_TEXT[tag](self._loaded(value["text"]))
         if tag in _FROM_ITEMS:
             return _FROM_ITEMS[tag]([self._loaded(item) for item in value["items"]])
         if tag in _FROM_PAIRS:

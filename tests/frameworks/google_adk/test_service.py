@@ -141,6 +141,17 @@ def test_temporary_state_lives_as_long_as_the_invocation(service: MulliganSessio
     asyncio.run(run())
 
 
+def test_bytes_in_the_state_are_text_or_base64(service: MulliganSessionService) -> None:
+    async def run() -> dict[str, Any]:
+        made = await service.create_session(**WHO, state={"a": b"\xff\x00", "b": b"text"})
+        await service.append_event(made, event(1, {"c": [b"\xfe"]}))
+        found = await service.get_session(**WHO)
+        assert found is not None
+        return dict(found.state)
+
+    assert asyncio.run(run()) == {"a": "_wA=", "b": "text", "c": ["_g=="]}
+
+
 def test_a_session_that_is_out_of_date_is_refused(service: MulliganSessionService) -> None:
     async def run() -> None:
         await service.create_session(**WHO)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import subprocess
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from uuid import UUID
 
@@ -88,6 +90,7 @@ VALUES: list[Any] = [
     Frozen(1, Frozen(2)), Slotted([Frozen(3)]), Plain(4), Pair(1, Colour.RED),
     7**9000, -(7**9000), "half \ud83d", ["\udc80"], {"\udc80": 1}, {"long" * 1000: 1}, {"": ""},
     nested(150, lambda v: [v]), nested(150, lambda v: {"v": v}), nested(70, lambda v: Frozen(1, v)),
+    Path("a/b"), Path(os.fsdecode(b"\xff")), PurePosixPath("/"), PureWindowsPath(r"c:\d"),
     nested(70, lambda v: {1: v}), nested(70, lambda v: (v,)),
 ]  # fmt: skip
 
