@@ -698,6 +698,7 @@ import asyncio, sys
 from mulligan import aio
 
 async def main():
+    asyncio.get_running_loop().slow_callback_duration = 1000  # of a busy machine nothing is said
     async with await aio.open(sys.argv[1]) as store:
         async with await store.agent("coder", session="run") as session:
             await session.state.set("a", 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from sys import is_finalizing
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 from weakref import finalize
 
@@ -105,8 +105,9 @@ class Helper:
             if thread is None:
                 return
             self._jobs.put(None)
-        # At the end of the interpreter, other threads never run again.
-        if not is_finalizing():
+        # At the end of the interpreter, other threads never run again. In the thread itself,
+        # garbage is collected, too, which may close a store.
+        if not is_finalizing() and thread is not current_thread():
             # Without the lock: the running job may take a while, and ``do`` must not wait for it.
             thread.join()
 

@@ -95,6 +95,8 @@ def list_packs(directory: Path) -> list[int]:
 class OwnPack:
     """A pack whose lock this process holds."""
 
+    _fd = -1  # for ``__del__``, if a signal ends the constructor
+
     def __init__(
         self, path: Path, number: int, fd: int, end: int, failpoint: FailpointHook
     ) -> None:

@@ -63,8 +63,11 @@ class Maintenance:
     def close(self) -> None:
         """Let the thread end at the next slice; wait for it only briefly."""
         self._stop.set()
-        if self._thread is not None and self._pid == os.getpid():
-            self._thread.join(CLOSE_SECONDS)
+        thread = self._thread
+        # In that thread itself, garbage is collected, too, which may close the store.
+        if thread in (None, threading.current_thread()) or self._pid != os.getpid():
+            return
+        thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         from mulligan.upkeep.maintain import maintain  # most processes do not need them

@@ -89,3 +89,10 @@ def test_a_helper_that_is_dropped_ends_its_thread() -> None:
     del helper
     thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+def test_a_helper_is_closed_by_garbage_that_its_thread_collects() -> None:
+    helper = Helper()
+    assert helper.do(helper.close).result() is None
+    assert helper.do(int, "7").result() == 7
+    helper.close()
