@@ -117,11 +117,12 @@ $(LITELLM_READY): pyproject.toml constraints.txt constraints-litellm.txt
 		then touch $@; else echo "LITELLM COULD NOT BE INSTALLED: its tests are skipped" >&2; fi
 
 # Without a lock file, which would name hosts. Where npm or its registry is missing, the tests are
-# skipped, and say so; the next make tries again.
+# skipped, and say so; the next make tries again. By content: a new clone has a new package.json.
 $(AGENTS)/.ready: tests/agents/package.json
-	@echo "installing the coding agents in $(AGENTS) (once)"
-	@mkdir -p $(AGENTS) && cp tests/agents/package.json $(AGENTS)/package.json
-	@if (cd $(AGENTS) && npm install --no-package-lock --no-audit --no-fund --fetch-retries=0 --loglevel=error); then touch $@; else \
+	@if test -e $@ && cmp -s tests/agents/package.json $(AGENTS)/package.json; then touch $@; exit; fi; \
+	echo "installing the coding agents in $(AGENTS) (once)"; \
+	mkdir -p $(AGENTS) && cp tests/agents/package.json $(AGENTS)/package.json && \
+	if (cd $(AGENTS) && npm install --no-package-lock --no-audit --no-fund --fetch-retries=0 --loglevel=error); then touch $@; else \
 		echo "THE CODING AGENTS COULD NOT BE INSTALLED: their tests are skipped" >&2; fi
 
 # From Debian's package, unpacked and not installed. Where there is none, the tests are skipped, and
