@@ -27,6 +27,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
+from threading import Lock
 from typing import Any
 
 from mulligan.integrations.missing_extra import framework
@@ -38,12 +39,13 @@ with framework("otel", "opentelemetry.trace"):
 
 import mulligan.recovery.resume
 import mulligan.supervisor.run
+from mulligan.errors import MulliganError
 from mulligan.session.checkpoint_taker import CheckpointTaker
 from mulligan.session.parts.steps import Steps
 from mulligan.session.parts.tools import ActiveCall
 from mulligan.session.write.restorer import Restorer
 from mulligan.store import Store
-from mulligan.views.metrics import PREFIX, store_metrics
+from mulligan.views.metrics import PREFIX, Metric, store_metrics
 
 SCOPE = "mulligan"
 
@@ -59,6 +61,8 @@ class Instrumentation:
 
     def __init__(self, tracer: Any, meter: Any) -> None:
         self._tracer = tracer
+        self._meter = meter
+        self._observed: list[_ObservedStore] = []
         self._wrapped: list[tuple[Any, str, Any]] = []
         self._duration = meter.create_histogram(
             f"{PREFIX}.checkpoint.duration", unit="ms", description="How long checkpoints took."
@@ -77,10 +81,31 @@ class Instrumentation:
         _in_effect.append(self)
         self._wrap_all()
 
+    def observe(self, store: Store) -> None:
+        """Observe the metrics of a store whenever metrics are exported."""
+        observed = _ObservedStore(store)
+        self._observed.append(observed)
+        for known in store_metrics(store, []):
+            if known.name in ("checkpoint_duration", "checkpoint_size"):
+                continue  # these are histograms, of every checkpoint
+            make = (
+                self._meter.create_observable_counter
+                if known.kind == "counter"
+                else self._meter.create_observable_gauge
+            )
+            name = f"{PREFIX}.{known.name.replace('_', '.')}"
+            read = observed.reader(known.name)
+            make(name, [read], unit=_UNITS[known.unit], description=known.help)
+
     def uninstrument(self) -> None:
-        """End it: what it wrapped is as it was before it. Idempotent."""
+        """End it: what it wrapped is as it was before it. Idempotent.
+
+        Instruments cannot be taken back: those of a store have the values of now from then on.
+        """
         if self not in _in_effect:
             return
+        for observed in self._observed:
+            observed.keep()
         is_latest = _in_effect[-1] is self
         _in_effect.remove(self)
         if is_latest:
@@ -92,6 +117,7 @@ class Instrumentation:
         self._wrap(CheckpointTaker, "take", self._checkpoint)
         self._wrap(Restorer, "restore", self._restore)
         self._wrap(Restorer, "undo_or_redo", self._restore)
+        self._wrap(Store, "close", self._close)
         self._wrap(Steps, "_run", self._step)
         self._wrap(Steps, "run_async", self._async_step)
         self._wrap(ActiveCall, "__enter__", self._tool_called)
@@ -166,6 +192,15 @@ class Instrumentation:
 
         return restore
 
+    def _close(self, original: Any) -> Any:
+        def close(store: Store) -> None:
+            for observed in [one for made in _in_effect for one in made._observed]:
+                if observed.store is store:
+                    observed.keep()
+            original(store)
+
+        return close
+
     def _step(self, original: Any) -> Any:
         def run(steps: Any, name: str, function: Any, args: Any, kwargs: Any, options: Any) -> Any:
             ran = _Ran(function)
@@ -239,6 +274,44 @@ _in_effect: list[Instrumentation] = []
 """The instrumentations of this process; the last one wraps, so that nothing is measured twice."""
 
 
+class _ObservedStore:
+    """The metrics of a store; once it is closed, those that it had then.
+
+    The last export of a program comes after it has closed its store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._kept: list[Metric] | None = None
+        # An export reads in a thread of its own, and must not meet a store that is being closed.
+        self._lock = Lock()
+
+    def reader(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
+        """Return what reads one of the metrics."""
+
+        def read(_: CallbackOptions) -> list[Observation]:
+            with self._lock:
+                found = self._read() if self._kept is None else self._kept
+            samples = [
+                sample for metric in found if metric.name == name for sample in metric.samples
+            ]
+            return [Observation(sample.value, sample.labels) for sample in samples]
+
+        return read
+
+    def keep(self) -> None:
+        """Read the metrics for the last time. Idempotent."""
+        with self._lock:
+            if self._kept is None:
+                try:
+                    self._kept = self._read()
+                except (MulliganError, OSError):
+                    self._kept = []  # the store is gone; who uses it is told by its own calls
+
+    def _read(self) -> list[Metric]:
+        return store_metrics(self.store, self.store.sessions())
+
+
 class _Ran:
     """Counts the calls of the function of a step: none, if its result was recorded before."""
 
@@ -274,32 +347,8 @@ def instrument(
     made = Instrumentation(tracer, meter)
     made.start()
     if store is not None:
-        _observe(store, meter)
+        made.observe(store)
     return made
-
-
-def _observe(store: Store, meter: Any) -> None:
-    """Observe the metrics of a store whenever they are exported."""
-    for known in store_metrics(store, []):
-        name = f"{PREFIX}.{known.name.replace('_', '.')}"
-        make = (
-            meter.create_observable_counter
-            if known.kind == "counter"
-            else meter.create_observable_gauge
-        )
-        if known.name in ("checkpoint_duration", "checkpoint_size"):
-            continue  # these are histograms, of every checkpoint
-        read = _reader(store, known.name)
-        make(name, [read], unit=_UNITS[known.unit], description=known.help)
-
-
-def _reader(store: Store, name: str) -> Callable[[CallbackOptions], list[Observation]]:
-    def read(_: CallbackOptions) -> list[Observation]:
-        found = store_metrics(store, store.sessions())
-        samples = next(metric.samples for metric in found if metric.name == name)
-        return [Observation(sample.value, sample.labels) for sample in samples]
-
-    return read
 
 
 def _of(writer: Any) -> dict[str, str]:

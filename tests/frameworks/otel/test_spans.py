@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -183,6 +184,34 @@ def test_the_store_is_observed_when_metrics_are_exported(
     assert size.value > 0
     [restarts] = telemetry.points("mulligan.agent.restarts")
     assert (restarts.value, dict(restarts.attributes)) == (2, {"session": "chat", "agent": "coder"})
+
+
+@pytest.mark.parametrize("end", ["close", "uninstrument"])
+def test_the_last_export_has_the_last_values_of_a_store(tmp_path: Path, end: str) -> None:
+    """It comes when the process ends, after the program has closed its store."""
+    made = Telemetry()
+    store = mulligan.open(tmp_path / "store")
+    instrumentation = instrument(store, meter_provider=made.meters)
+    store.session("chat").internal.state.set("agents/coder", {"restarts": 2})
+    if end == "close":
+        store.close()
+        instrumentation.uninstrument()
+    else:
+        instrumentation.uninstrument()
+        store.session("chat").internal.state.set("agents/coder", {"restarts": 3})
+        store.close()
+    [restarts] = made.points("mulligan.agent.restarts")
+    assert restarts.value == 2
+
+
+def test_a_store_that_is_gone_is_closed_without_values(tmp_path: Path) -> None:
+    made = Telemetry()
+    store = mulligan.open(tmp_path / "store")
+    instrumentation = instrument(store, meter_provider=made.meters)
+    shutil.rmtree(tmp_path / "store")
+    store.close()
+    instrumentation.uninstrument()
+    assert made.points("mulligan.sessions") == []
 
 
 def test_afterwards_everything_is_as_it_was(store: mulligan.Store) -> None:
