@@ -79,7 +79,10 @@ TESTED = {
     "Google ADK": ("google-adk", ["google_adk/test_service.py"]),
     "Agent Framework": ("agent-framework-core", ["agent_framework/test_storage.py"]),
     "smolagents": ("smolagents", ["smolagents/test_steps.py"]),
-    "OpenTelemetry": ("opentelemetry-sdk", ["otel/test_spans.py", "otel/test_otlp.py"]),
+    "OpenTelemetry": (
+        "opentelemetry-sdk",
+        ["otel/test_spans.py", "otel/test_otlp.py", "otel/test_launcher.py"],
+    ),
 }
 """The rows of the overview with a version and a count: the package, and our own tests with it."""
 

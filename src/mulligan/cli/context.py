@@ -64,9 +64,10 @@ class CliContext:
         """Open the store that was named, or the nearest one upward; never make one.
 
         ``for_agents`` first ends stopped agents whose supervisor is dead: they may hold a lock
-        that opening needs. ``read_only`` waits for no lock, and ``salvage`` reads the intact parts
-        of a damaged store. ``on_wait`` is called with the owner of a lock that this process waits
-        for; by default, the owner is printed.
+        that opening needs. It also sends what this process does to OpenTelemetry, if that is set
+        up. ``read_only`` waits for no lock, and ``salvage`` reads the intact parts of a damaged
+        store. ``on_wait`` is called with the owner of a lock that this process waits for; by
+        default, the owner is printed.
         """
         import mulligan
         from mulligan.cli.find_store import nearest_store, state_home, tell_of_finding
@@ -93,6 +94,10 @@ class CliContext:
             on_wait=on_wait or _report_wait,
         )
         click.get_current_context().call_on_close(store.close)
+        if for_agents:
+            from mulligan.cli.telemetry import send_telemetry
+
+            send_telemetry(store)
         self.store_path = str(store.path)
         self.project = found.directory if found else Path(self.store_path).parent
         return store

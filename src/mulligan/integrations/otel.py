@@ -16,6 +16,7 @@ span                     of
 ``mulligan.step NAME``   a durable step, and whether its result was recorded before
 ``execute_tool NAME``    a call of a tool, with the attributes of OpenTelemetry for generative AI
 ``mulligan.recovery``    a recovery of an interrupted session
+``mulligan.start NAME``  a start of an agent's process by its supervisor, the first or a restart
 =======================  =========================================================================
 
 Every span has the session as ``gen_ai.conversation.id`` and the agent as ``gen_ai.agent.name``.
@@ -45,6 +46,8 @@ from mulligan.session.parts.steps import Steps
 from mulligan.session.parts.tools import ActiveCall
 from mulligan.session.write.restorer import Restorer
 from mulligan.store import Store
+from mulligan.supervisor.machine import how_ended
+from mulligan.supervisor.team import Team
 from mulligan.views.metrics import PREFIX, Metric, store_metrics
 
 SCOPE = "mulligan"
@@ -124,6 +127,7 @@ class Instrumentation:
         self._wrap(ActiveCall, "__exit__", self._tool_ended)
         for module in (mulligan.recovery.resume, mulligan.supervisor.run):
             self._wrap(module, "resume", self._recovery)
+        self._wrap(Team, "start", self._start)
 
     def _unwrap(self) -> None:
         while self._wrapped:
@@ -269,6 +273,22 @@ class Instrumentation:
 
         return resume
 
+    def _start(self, original: Any) -> Any:
+        def start(team: Any, name: str, now: float, *, again: bool) -> int:
+            records = team._records
+            attributes = {
+                "gen_ai.conversation.id": team._workflow.session,
+                "gen_ai.agent.name": name,
+                "mulligan.agent.restarts": records.restarts(name, again=again),
+                **_ended(records.agent(name)),  # the start clears it
+            }
+            with self._named(f"mulligan.start {name}", attributes) as span:
+                pid: int = original(team, name, now, again=again)
+                span.set_attribute("process.pid", pid)
+            return pid
+
+        return start
+
 
 _in_effect: list[Instrumentation] = []
 """The instrumentations of this process; the last one wraps, so that nothing is measured twice."""
@@ -353,6 +373,13 @@ def instrument(
 
 def _of(writer: Any) -> dict[str, str]:
     return {"gen_ai.conversation.id": writer.record.name, "gen_ai.agent.name": writer.actor}
+
+
+def _ended(agent: dict[str, Any]) -> dict[str, str]:
+    """Return how the process of an agent ended, if one is recorded that did."""
+    number, status = agent.get("signal"), agent.get("exit_status")
+    status = -number if isinstance(number, int) else status
+    return {"mulligan.agent.ended": how_ended(status)} if isinstance(status, int) else {}
 
 
 def _end(span: Any, error: BaseException | None, failed: str | None) -> None:
