@@ -45,7 +45,7 @@ def test_edits_by_write_edit_and_bash(claude: ClaudeCode, model: ModelServer) ->
     session = claude.session()
     prompt, write, edit, bash = session.checkpoints()
     assert prompt.note == "Edit the file @@edits@@"
-    assert taken(session) == [("prompt", 0)] + [("routine", 0)] * 3
+    assert taken(session) == [("prompt", 0)] + [("tools", 0)] * 3
     found = [session.files.read(point, "a.txt") for point in (write, edit, bash)]
     assert found == [b"one\n", b"two\n", b"three\n"]
     assert session.files.read(bash, "made/b.txt") == b"b\n"
@@ -85,7 +85,7 @@ def test_an_agent_that_deletes_its_hooks_is_still_recorded(
     claude.run(model.prompt("clean", [shell("git clean -fdxq")], [text("cleaned")]))
     (id,) = claude.ids()
     claude.run(model.prompt("after", [shell("echo 1 > one")], [text("done")]), "--resume", id)
-    assert taken(claude.session())[-2:] == [("prompt", 1), ("routine", 1)]
+    assert taken(claude.session())[-2:] == [("prompt", 1), ("tools", 1)]
     assert claude.notes() == ""
 
 
@@ -160,7 +160,7 @@ def test_a_kill_in_a_tool_leaves_the_call_in_doubt_and_a_resume_goes_on(
     until((claude.project / "late.txt").exists)
     (id,) = claude.ids()
     claude.run(model.prompt("resumed", [shell("echo 2 > two")], [text("done")]), "--resume", id)
-    assert taken(session)[-2:] == [("prompt", 1), ("routine", 1)]
+    assert taken(session)[-2:] == [("prompt", 1), ("tools", 1)]
     assert session.state.get("agents/claude/session_start") == "resume"
     before = session.checkpoints()[-2]
     assert session.files.read(before, "late.txt") == b"late\n", "whoever wrote it"
@@ -222,7 +222,7 @@ def test_a_person_at_the_terminal_interrupts_clears_and_leaves(
     assert session.tools.get("toolu_esc_0_0").status != "called", "it has ended, or is in doubt"
     assert taken(session)[0] == ("prompt", 0)
     cleared = claude.session(1)
-    assert taken(cleared) == [("prompt", 0), ("routine", 0)]
+    assert taken(cleared) == [("prompt", 0), ("tools", 0)]
     assert cleared.state.get("agents/claude/session_start") == "clear"
     with claude.store() as store:
         assert not interrupted(store), "both ended in order"
@@ -261,7 +261,7 @@ def test_hooks_of_a_user_make_a_store_for_each_project(
 ) -> None:
     claude.install("--user")
     claude.run(model.prompt("user", [shell("echo 1 > one")], [text("done")]))
-    assert taken(claude.session()) == [("prompt", 0), ("routine", 0)]
+    assert taken(claude.session()) == [("prompt", 0), ("tools", 0)]
     assert claude.notes() == ""
 
 
@@ -276,7 +276,7 @@ def test_a_worktree_of_the_project_is_recorded(claude: ClaudeCode, model: ModelS
     done = claude.mulligan("doctor")
     assert "the agent's first session makes it" in done.stdout, done
     claude.run(model.prompt("other", [shell("echo 1 > one")], [text("done")]), directory=other)
-    assert taken(claude.session()) == [("prompt", 0), ("routine", 0)]
+    assert taken(claude.session()) == [("prompt", 0), ("tools", 0)]
     assert claude.mulligan("doctor").returncode == 0
     assert claude.notes() == ""
 
@@ -290,7 +290,7 @@ def test_hooks_of_a_user_and_of_a_project_record_once(
     claude.run(prompt)
     (id,) = claude.ids()
     claude.run(prompt, "--resume", id)  # the same text is another prompt
-    batches = [(kind, prompt) for prompt in range(2) for kind in ("prompt", "routine")]
+    batches = [(kind, prompt) for prompt in range(2) for kind in ("prompt", "tools")]
     assert taken(claude.session()) == batches
     assert claude.notes() == ""
 
@@ -318,7 +318,7 @@ def test_hooks_through_the_mcp_server(claude: ClaudeCode, model: ModelServer) ->
     calls = [shell("echo 1 > one"), shell("echo 2 > two")]
     claude.run(model.prompt("server", calls, [shell("false")], [text("done")]))
     session = claude.session()
-    assert taken(session) == [("prompt", 0), ("routine", 0)]
+    assert taken(session) == [("prompt", 0), ("tools", 0)]
     assert [call.status for call in session.tools.list()] == ["returned", "returned", "failed"]
     assert session.state.length("conversation") > 0
     lease = session.internal.lease_of("claude")
@@ -363,7 +363,7 @@ def test_a_server_that_a_person_turned_off_is_not_called(
     assert (done.returncode, "turned off" in done.stdout) == (105, True), done
     claude.install()
     claude.run(model.prompt("off", [shell("echo 1 > one")], [text("all done")]))
-    assert taken(claude.session()) == [("prompt", 0), ("routine", 0)]
+    assert taken(claude.session()) == [("prompt", 0), ("tools", 0)]
     assert claude.notes() == ""
 
 

@@ -100,7 +100,7 @@ def test_a_prompt_that_waits_for_the_server_is_recorded_once(
     claude.run(model.prompt("late", [shell("echo 1 > one")], [text("done")]))
     assert commands() == ["SessionStart", "UserPromptSubmit", "SessionEnd"]
     session = claude.session()
-    assert taken(session) == [("prompt", 0), ("routine", 0)]
+    assert taken(session) == [("prompt", 0), ("tools", 0)]
     assert session.state.get("agent_session/prompts") == 1
     assert [call.status for call in session.tools.list()] == ["returned"]
     assert {c.actor for c in session.checkpoints()} == {"claude"}, "the shell is not the agent"
@@ -131,7 +131,7 @@ def test_all_is_recorded_without_the_server(
     turns = [[shell("echo 1 > one"), shell("touch never")], [shell("echo 2 > two")]]
     assert "all done" in claude.run(model.prompt("alone", *turns, [text("all done")]))
     session = claude.session()
-    assert taken(session) == [("prompt", 0), ("routine", 0), ("routine", 0)]
+    assert taken(session) == [("prompt", 0), ("tools", 0), ("tools", 0)]
     statuses = [call.status for call in session.tools.list()]
     assert statuses == ["returned", "failed", "returned"]
     assert not (claude.project / "never").exists()
@@ -164,7 +164,7 @@ def test_all_is_recorded_when_the_server_is_killed_in_the_middle(
     out, err = started.communicate(timeout=PATIENCE)
     assert "all done" in out, err
     session = claude.session()
-    assert taken(session) == [("prompt", 0)] + [("routine", 0)] * 3
+    assert taken(session) == [("prompt", 0)] + [("tools", 0)] * 3
     found = [
         session.files.read(c, name)
         for c, name in zip(session.checkpoints()[1:], ("one", "two", "three"), strict=True)

@@ -213,7 +213,7 @@ def test_between_two_batches_of_a_turn(
             say="say turn",
         )
     )
-    batches = claude.session().checkpoints(kind="routine")
+    batches = claude.session().checkpoints(kind="tools")
     found = prompts.rewind("--to", batches[0].id)
     assert files(claude.project) == {"a": "1", "b": "1"}
     assert found["closed_calls"] == 0

@@ -99,7 +99,7 @@ def test_before_the_first_prompt(agent: OtherAgent, model: ModelServer) -> None:
 def test_between_two_calls_of_a_turn(agent: OtherAgent, model: ModelServer) -> None:
     first, second = agent.shell_call("echo 1 > a"), agent.shell_call("echo 2 > a")
     agent.run("say turn", [first], [second], [text("done")])
-    taken = agent.session().checkpoints(kind="routine")
+    taken = agent.session().checkpoints(kind="tools")
     found = rewind(agent, "--to", taken[0].id)
     assert agent.files() == {"a": "1"}
     assert found["closed_calls"] == 0

@@ -56,7 +56,7 @@ def test_it_has_the_terminal_and_goes_on_after_a_kill(
     assert terminal.process.returncode == 0
     (id,) = claude.ids()
     kinds = [one.kind for one in claude.session().checkpoints()]
-    assert kinds == ["prompt", "routine", "prompt", "routine"], id
+    assert kinds == ["prompt", "tools", "prompt", "tools"], id
     with claude.store() as store:
         supervised = store.session("main")
         assert "recovery" in [one.kind for one in supervised.checkpoints()]

@@ -17,7 +17,7 @@ from mulligan.upkeep.retention.rulings import UNDO, Candidate, RetentionPlan, Ru
 
 NOW = datetime(2026, 11, 18, 12, 30, tzinfo=UTC)
 AGENTS = ["a-1", "a-10", "b"]
-KINDS = ["routine", "pre_operation", "recovery", "manual", "own", "nightly"]
+KINDS = ["routine", "pre_operation", "recovery", "manual", "own", "nightly", "prompt", "tools"]
 SPANS = st.sampled_from([0.0, HOUR, 3 * HOUR, DAY, 5 * DAY, 40 * DAY])
 LIMITS = {
     "keep_last": st.integers(0, 4),
@@ -35,7 +35,7 @@ POLICIES = st.builds(
     pre_operation=RULES,
     recovery=RULES,
     manual=RULES,
-    kinds=st.dictionaries(st.just("nightly"), RULES),
+    kinds=st.dictionaries(st.sampled_from(["nightly", "tools"]), RULES),
     keep_good=st.integers(0, 3),
     keep_failed=SPANS,
     undo_window=SPANS,

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 PROMPT = "prompt"
 """The kind of checkpoints that are taken before a prompt is acted on."""
 
+TOOLS = "tools"
+"""The kind of checkpoints that hold what the tools of a turn have changed."""
+
 TRIES = 8
 """How often new lines are read again because another hook has recorded some meanwhile."""
 
@@ -62,11 +65,13 @@ MAX_HANDLED = 16
 
 _KINDS = {
     HookKind.PROMPT: PROMPT,
-    HookKind.BATCH_END: "routine",
-    HookKind.SUBAGENT_END: "routine",
+    HookKind.BATCH_END: TOOLS,
+    # A subagent, or a command in the background, changes files after the last batch, too. A batch
+    # that finds them in one of these takes none of its own, so these are kept for as long.
+    HookKind.SUBAGENT_END: TOOLS,
+    HookKind.TURN_END: TOOLS,
+    HookKind.TURN_FAILED: TOOLS,
     HookKind.BEFORE_COMPACTION: "pre_operation",
-    HookKind.TURN_END: "routine",
-    HookKind.TURN_FAILED: "routine",
     HookKind.SESSION_END: "routine",
 }
 """The kinds of the checkpoints that events take; other events take none."""

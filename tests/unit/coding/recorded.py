@@ -58,9 +58,9 @@ class Recorded:
         self.said.call(call, f"answer-{call}")
         self.write(name, content)
         self.said.result(call)
-        self.hook("PostToolBatch", "routine", calls=[call])
+        self.hook("PostToolBatch", "tools", calls=[call])
         self.said.say(f"done: {text}")
-        self.hook("Stop", "routine")
+        self.hook("Stop", "tools")
 
     def hook(
         self,

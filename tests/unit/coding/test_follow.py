@@ -68,7 +68,7 @@ def test_a_prompt_becomes_a_checkpoint_with_its_lines(place: Place):
     place.said.say("done")
     place.write()
     (taken,) = follower.look()
-    assert taken.kind == "routine"
+    assert taken.kind == "tools"
     assert follower.look() == []
     session = place.session()
     assert session.state.get("conversation") == place.said.entries
@@ -143,7 +143,7 @@ def test_a_prompt_that_was_cut_inside_a_character_is_recorded(place: Place):
     place.said.say("done")
     place.write()
     (taken,) = follower.look()
-    assert taken.kind == "routine"
+    assert taken.kind == "tools"
 
 
 def test_only_the_newest_of_several_prompts_has_a_checkpoint(place: Place):

@@ -16,6 +16,9 @@ from mulligan.coding.transcripts.transcript import NewEntries, Progress
 from mulligan.recovery.detect import interrupted
 from mulligan.recovery.plan import plan_resume
 from mulligan.recovery.resume import resume
+from mulligan.store import engine_of
+from mulligan.upkeep.retention.policy import Policy
+from mulligan.upkeep.retention.prune import Pruner
 from tests.coding_agent import CodingAgent
 
 
@@ -282,6 +285,41 @@ def test_a_compaction_in_the_middle_of_a_turn_leaves_the_agent_at_work(agent: Co
     agent.hook("PreCompact", trigger="manual")
     agent.hook("SessionStart", source="compact")
     assert agent.session().state.get("agents/claude/state") == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        ("PostToolBatch", "tools"),
+        ("SubagentStop", "tools"),
+        ("Stop", "tools"),
+        ("StopFailure", "tools"),
+        ("SessionEnd", "routine"),
+    ],
+)
+def test_the_kind_of_a_checkpoint_says_how_long_it_stays(
+    agent: CodingAgent, event: str, kind: str
+) -> None:
+    agent.hook("UserPromptSubmit", prompt="one")
+    (agent.project / "a").write_text("1")
+    agent.hook(event, agent_id="a1" if event == "SubagentStop" else None)
+    assert [one.kind for one in agent.session().checkpoints()] == ["prompt", kind]
+
+
+def test_a_file_that_one_batch_made_and_a_later_one_deleted_survives_a_prune(
+    agent: CodingAgent,
+) -> None:
+    agent.hook("UserPromptSubmit", prompt="one")
+    (agent.project / "a").write_text("made")
+    agent.batch("t1")
+    (agent.project / "a").unlink()
+    for number in range(5):
+        (agent.project / "b").write_text(str(number))
+        agent.batch(f"t{number + 2}")
+    with mulligan.open(agent.make_store()) as store:
+        assert Pruner(engine_of(store), Policy()).run().removed == 0
+    session = agent.session()
+    assert session.files.read(session.checkpoints()[1], "a") == b"made"
 
 
 def test_a_session_says_how_it_began_why_a_turn_failed_and_why_it_ended(agent: CodingAgent) -> None:

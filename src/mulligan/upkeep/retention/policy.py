@@ -31,6 +31,9 @@ KINDS = (ROUTINE, PRE_OPERATION, RECOVERY, MANUAL)
 PROMPT = "prompt"
 """The kind of the checkpoints before the prompts of coding agents."""
 
+TOOLS = "tools"
+"""The kind of the checkpoints after the tools of coding agents."""
+
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of each agent's checkpoints; they add up.
@@ -83,7 +86,16 @@ _ALL = Rules(keep_all=True)
 PROMPTS = Rules(keep_last=20, keep_within=30 * DAY)
 """The default of checkpoints before prompts: `mulligan rewind` goes back to them."""
 
-KNOWN_KINDS = {"langgraph": _ALL, "agent-framework": _ALL, PROMPT: PROMPTS}
+WINDOW = DAY
+"""How far back every event stays by default."""
+
+AFTER_TOOLS = msgspec.structs.replace(THINNED, keep_within=WINDOW)
+"""The default of checkpoints after tools: their files go back as far as their events."""
+
+OF_CODING_AGENTS = {PROMPT: PROMPTS, TOOLS: AFTER_TOOLS}
+"""The defaults of the kinds that hooks of coding agents take."""
+
+KNOWN_KINDS = {"langgraph": _ALL, "agent-framework": _ALL, **OF_CODING_AGENTS}
 """The rules of kinds that adapters take, unless ``[retention.kinds]`` has others. Checkpoints that
 belong to a framework are all kept: it removes them itself."""
 
@@ -105,7 +117,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     keep_good: int = 3
     keep_failed: float = 30 * DAY
     undo_window: float = WEEK
-    window: float = DAY
+    window: float = WINDOW
     quota: int | None = None
 
     def __post_init__(self) -> None:
@@ -210,7 +222,7 @@ def _kinds(
         except InvalidName as error:
             raise reader.error((*place, name), str(error)) from error
     return {
-        name: _rules(PROMPTS if name == PROMPT else default.routine, given, reader, (*place, name))
+        name: _rules(OF_CODING_AGENTS.get(name, default.routine), given, reader, (*place, name))
         for name, given in tables.items()
     }
 

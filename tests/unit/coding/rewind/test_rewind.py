@@ -172,7 +172,7 @@ def test_a_project_that_was_moved_continues_where_it_is_now(
 ):
     moved = tmp_path / "elsewhere"
     agent.start_in(agent.work / below)
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     agent.session.close()
     agent.work.rename(moved)
     session = agent.store.session(agent.session.name, workspace=moved)
@@ -205,9 +205,9 @@ def test_results_that_the_agent_wrote_late_belong_to_their_batch(agent: Recorded
     agent.said.call("late", "late-answer")
     agent.write("c.txt", "four")
     agent.said.result("late")
-    batch = agent.hook("PostToolBatch", "routine", lag=1, calls=["late"])
+    batch = agent.hook("PostToolBatch", "tools", lag=1, calls=["late"])
     agent.said.say("done: fourth")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     made = plan(agent, batch.id)
     assert made.closed == 0
     assert texts(made.entries or [])[-1] == "tool_result"
@@ -217,7 +217,7 @@ def test_what_was_said_late_belongs_before_the_next_prompt(agent: Recorded):
     agent.said.say("a last word")
     before = agent.hook("UserPromptSubmit", "prompt", is_prompt=True, lag=1)
     agent.said.prompt("fourth", promptId="p3")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     for to in ("4", before.id):
         assert texts(plan(agent, to).entries or [])[-1] == "a last word"
 
@@ -430,7 +430,7 @@ def test_a_session_without_a_conversation(agent: Recorded):
 
 def test_a_prompt_from_before_the_hooks_has_a_conversation_only(agent: Recorded):
     agent.said.prompt("unseen", promptId="unknown")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     with pytest.raises(CannotRewind, match="No checkpoint has the files"):
         plan(agent, "4")
     assert texts(plan(agent, "4", "chat").entries or [])[-1] == "done: third"
@@ -439,7 +439,7 @@ def test_a_prompt_from_before_the_hooks_has_a_conversation_only(agent: Recorded)
 def test_prompts_that_a_copy_gave_one_id_do_not_share_a_checkpoint(agent: Recorded):
     for entry in agent.said.entries:
         entry["promptId"] = "p2"
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     found = Conversation(agent.session).prompts
     assert [one.checkpoint is not None for one in found] == [False, False, True]
 
@@ -450,14 +450,14 @@ def test_prompts_of_a_copy_have_the_checkpoints_of_the_conversation_it_was_made_
     """Claude Code copies the entries with their ids, and gives their prompts its next one."""
     now = agent.session.checkpoints()[-1].time.isoformat()
     agent.said.entries = [{**one, "timestamp": now} for one in agent.said.entries]
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     copy = Recorded(tmp_path, agent.store, id=COPY)
     copy.said.entries = [{**one, "promptId": "p0"} for one in agent.said.entries]
     copy.said.last = agent.said.last
     copy.hook("UserPromptSubmit", "prompt", is_prompt=True)
     copy.said.prompt("other", promptId="p0", uuid="uuid-other")
     copy.write("c.txt", "four")
-    copy.hook("Stop", "routine")
+    copy.hook("Stop", "tools")
     assert [one.checkpoint for one in Conversation(copy.session).prompts][:3] == [None] * 3
     found = Conversation(copy.session, agent.store).prompts_with_files()
     changed = [[change.path for change in one.files or ()] for one in found]
@@ -479,7 +479,7 @@ def test_what_is_typed_during_a_turn_does_not_move_its_beginning(agent: Recorded
     agent.prompt("fourth")
     agent.write("c.txt", "four")
     agent.hook("UserPromptSubmit", "prompt", note="also do that")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     go(agent, "4")
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
 
@@ -492,13 +492,13 @@ def test_prompts_that_waited_for_the_end_of_a_turn(agent: Recorded):
     for said in ("continue", "other"):  # the same twice is one event
         agent.hook("UserPromptSubmit", "prompt", note=said)
     agent.write("c.txt", "four")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     for number, said in enumerate(("continue", "continue", "other", "unheard")):
         asked = {"promptId": f"queued{number}", "promptSource": "queued"}
         agent.said.prompt(said, timestamp=now(agent), **asked)
     agent.hook("UserPromptSubmit", "prompt", note="typed during their turn", prompt_id="queued2")
     agent.write("c.txt", "five")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     known = [one.checkpoint is not None for one in Conversation(agent.session).prompts]
     assert known == [True] * 7 + [False]
     go(agent, "7")
@@ -511,9 +511,9 @@ def test_the_end_of_a_turn_that_was_removed_is_not_guessed(agent: Recorded):
     agent.said.entries[-1]["timestamp"] = began
     agent.hook("UserPromptSubmit", "prompt", note="continue")
     agent.write("c.txt", "four")
-    ended = agent.hook("Stop", "routine")
+    ended = agent.hook("Stop", "tools")
     agent.said.prompt("continue", timestamp=now(agent), promptId="queued", promptSource="queued")
-    agent.hook("PostToolBatch", "routine")
+    agent.hook("PostToolBatch", "tools")
     assert Conversation(agent.session).prompts[-1].checkpoint == ended
     delete_checkpoints(agent.store, agent.session, [ended])
     assert Conversation(agent.session).prompts[-1].checkpoint is None
@@ -536,7 +536,7 @@ def test_a_command_that_asked_something_is_a_prompt(agent: Recorded):
     said = "<command-name>/fix</command-name><command-args>it</command-args>"
     agent.turn(said, "c.txt", "four")
     agent.said.prompt("<command-name>/cost</command-name>", promptId="shown")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     found = Conversation(agent.session).prompts
     assert [one.prompt.text for one in found][3:] == ["/fix it"]
     done = go(agent, "4")
@@ -549,9 +549,9 @@ def test_a_command_that_asked_something_is_a_prompt(agent: Recorded):
 def test_a_text_that_was_cut_in_half_of_a_character_stays(agent: Recorded):
     agent.prompt("fourth")
     agent.said.say("half: \ud83d")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     agent.prompt("fifth")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     go(agent, "5")
     path = agent.transcript(agent.work, NEW)
     assert texts(written(path))[-1] == "half: \ud83d"
@@ -633,7 +633,7 @@ def test_copies_of_files_that_the_agent_keeps_come_along(agent: Recorded):
     tracked = {"a.txt": {"backupFileName": "0a@v1"}, "b.txt": {"backupFileName": "gone@v1"}}
     snapshot = {"trackedFileBackups": tracked}
     agent.said.note("file-history-snapshot", messageId="uuid-0", snapshot=snapshot)
-    point = agent.hook("Stop", "routine")
+    point = agent.hook("Stop", "tools")
     kept = agent.folder.config / "file-history" / OLD
     kept.mkdir(parents=True)
     (kept / "0a@v1").write_text("one")
@@ -683,7 +683,7 @@ def test_large_results_come_along_and_are_named_in_their_new_place(agent: Record
     old = agent.path.with_suffix("") / "tool-results"
     agent.session.state.set(("tool_results", "b1.txt"), b"very long")
     agent.said.prompt(f"see {old}/b1.txt, {old}/gone.txt and {old}x/b2.txt", promptId="p3")
-    agent.hook("Stop", "routine")
+    agent.hook("Stop", "tools")
     done = go(agent, "@latest", "chat")
     path = agent.transcript(agent.work, NEW)
     now = path.with_suffix("") / "tool-results"

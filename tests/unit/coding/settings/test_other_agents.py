@@ -64,7 +64,7 @@ def test_a_turn_is_recorded(agent: str, tmp_path: Path) -> None:
     assert project.notes() == ""
     with mulligan.open(place, create=False) as store:
         session = store.session(f"{agent}-s-1", create=False)
-        assert [c.kind for c in session.checkpoints()] == ["prompt", "routine"]
+        assert [c.kind for c in session.checkpoints()] == ["prompt", "tools"]
         assert session.files.read("@latest", "a") == b"made"
         assert [c.status for c in session.tools.list()] == ["returned"]
 

@@ -82,7 +82,7 @@ def test_prompts_become_checkpoints_that_a_rewind_finds(program: Program):
     assert notes(follower) == [("prompt", "first")]
     (program.work / "a").write_text("made for the first")
     program.say("assistant", 2, "done")
-    assert notes(follower) == [("routine", "batch end")]
+    assert notes(follower) == [("tools", "batch end")]
     assert follower.look() == []
     program.say("user", 3, "second")
     assert notes(follower) == [("prompt", "second")]
@@ -157,7 +157,7 @@ def test_a_message_whose_text_is_not_there_yet_is_no_prompt(program: Program):
     program.begin()
     program.say("user", 1, "first")
     program.opened.execute("DELETE FROM part")
-    assert [kind for kind, _ in notes(follower)] in ([], ["routine"])
+    assert [kind for kind, _ in notes(follower)] in ([], ["tools"])
     program.opened.execute("DELETE FROM message")
     program.say("user", 1, "first")
     assert notes(follower) == [("prompt", "first")]

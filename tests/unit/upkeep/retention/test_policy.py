@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import mulligan
@@ -209,6 +210,17 @@ def test_prompts_of_coding_agents_have_rules_of_their_own() -> None:
     )
     policy = parse("[retention.kinds.prompt]\nkeep_last = 5\n[retention.kinds.own]\nkeep_last = 1")
     assert policy.rules_of("prompt")[1] == Rules(keep_last=5, keep_within=30 * DAY)
+
+
+def test_checkpoints_after_tools_go_back_as_far_as_events() -> None:
+    default = Rules(keep_last=3, keep_within=DAY, keep_hourly=24, keep_daily=7)
+    assert parse("[retention.routine]\nkeep_last = 1").rules_of("tools") == (
+        "kinds.tools",
+        default,
+    )
+    assert default.keep_within == Policy().window
+    policy = parse("[retention.kinds.tools]\nkeep_within = '3d'")
+    assert policy.rules_of("tools")[1] == msgspec.structs.replace(default, keep_within=3 * DAY)
 
 
 def test_rules_in_words() -> None:

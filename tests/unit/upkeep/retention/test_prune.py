@@ -16,7 +16,7 @@ from mulligan.model import Checkpoint
 from mulligan.store import engine_of
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.retention.policy import DAY, Policy, Rules, with_options
+from mulligan.upkeep.retention.policy import DAY, HOUR, Policy, Rules, with_options
 from mulligan.upkeep.retention.prune import PRUNED, Pruned, Pruner
 
 NOTHING = Policy(
@@ -87,6 +87,28 @@ def test_prompts_stay_for_a_month_and_the_last_ones_longer(
     clock.advance(2 * DAY)
     prune(timed, Policy())
     assert left(session) == prompts[-20:]
+
+
+def test_what_tools_changed_stays_for_a_day_and_is_thinned_then(
+    timed: Store, clock: FakeClock, work: Path
+) -> None:
+    session = timed.session("claude-1", workspace=work)
+    old = [taken.seq for taken in steps(session, work, 25, kind="tools")]
+    clock.advance(2 * DAY - HOUR)
+    young = steps(session, work, 25, kind="tools")
+    clock.advance(HOUR)
+    prune(timed, Policy())
+    assert left(session) == [old[-1], *(taken.seq for taken in young)]
+    assert session.files.read(young[3], "file") == b"\3" * 20_000
+
+
+def test_rules_for_checkpoints_after_tools_replace_the_default(
+    timed: Store, clock: FakeClock, work: Path
+) -> None:
+    session = timed.session("claude-1", workspace=work)
+    taken = [one.seq for one in steps(session, work, 6, kind="tools")]
+    prune(timed, Policy(kinds={"tools": Rules(keep_last=4)}))
+    assert left(session) == taken[2:]
 
 
 def test_a_plan_changes_nothing(store: Store, session: Session, work: Path) -> None:
