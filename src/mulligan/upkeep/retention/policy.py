@@ -250,10 +250,12 @@ def with_options(policy: Policy, rules: dict[str, Any], changes: dict[str, Any])
     """Return a policy with what the command line says in its place.
 
     ``rules`` replace those of routine and pre_operation checkpoints and of kinds that programs made
-    up; ``changes`` are other fields of the policy.
+    up, not those of ``KNOWN_KINDS``; ``changes`` are other fields of the policy.
     """
     if rules:
         given = Rules(**rules)
-        kinds = dict.fromkeys(policy.kinds, given)
+        kinds = {
+            name: known if name in KNOWN_KINDS else given for name, known in policy.kinds.items()
+        }
         changes = {**changes, ROUTINE: given, PRE_OPERATION: given, "kinds": kinds}
     return msgspec.structs.replace(policy, **changes) if changes else policy

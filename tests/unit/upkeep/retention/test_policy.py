@@ -16,12 +16,14 @@ from mulligan.upkeep.retention.policy import (
     DAY,
     HOUR,
     KINDS,
+    KNOWN_KINDS,
     THINNED,
     WEEK,
     Policy,
     Rules,
     parse_policy,
     read_policy,
+    with_options,
 )
 
 WHOLE = """
@@ -221,6 +223,17 @@ def test_checkpoints_after_tools_go_back_as_far_as_events() -> None:
     assert default.keep_within == Policy().window
     policy = parse("[retention.kinds.tools]\nkeep_within = '3d'")
     assert policy.rules_of("tools")[1] == msgspec.structs.replace(default, keep_within=3 * DAY)
+
+
+def test_rules_of_the_command_line_are_for_routine_pre_operation_and_kinds_of_your_own() -> None:
+    text = "".join(f"[retention.kinds.{kind}]\nkeep_last = 9\n" for kind in (*KNOWN_KINDS, "own"))
+    given = Rules(keep_last=1)
+    for before in (Policy(), parse(text)):
+        after = with_options(before, {"keep_last": 1}, {})
+        for kind in ("routine", "pre_operation", "own", "other"):
+            assert after.rules_of(kind)[1] == given
+        for kind in ("recovery", "manual", *KNOWN_KINDS):
+            assert after.rules_of(kind) == before.rules_of(kind)
 
 
 def test_rules_in_words() -> None:
