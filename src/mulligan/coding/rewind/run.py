@@ -35,7 +35,11 @@ from mulligan.coding.rewind.own_restore import (
 )
 from mulligan.coding.rewind.target import Conversation, Target
 from mulligan.coding.transcripts import transcript
-from mulligan.coding.transcripts.transcript_draft import Draft, remove_left_drafts
+from mulligan.coding.transcripts.transcript_draft import (
+    Draft,
+    remove_empty_folder,
+    remove_left_drafts,
+)
 from mulligan.coding.transcripts.transcript_format import (
     AgentFolder,
     Entry,
@@ -424,7 +428,7 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Draft], since: in
         what=plan.what,
         length=progress.offset,
         digest=progress.digest,
-        beside=[str(file.path) for file in plan.side_files],
+        beside=[str(draft.path) for id, draft in drafts.items() if id],
         since=since,
     )
     with made.batch():
@@ -456,6 +460,7 @@ def _remove_unused(rewound: Session, known: Rewound) -> None:
     if (now.offset, now.digest) == (known.length, known.digest):
         for path in (found, *known.beside):
             Path(path).unlink(missing_ok=True)
+        remove_empty_folder(Path(found))
 
 
 def _now(time: datetime) -> str:

@@ -84,6 +84,13 @@ def remove_left_drafts(directory: Path) -> list[Path]:
     return [path for path in sorted(directory.rglob(f"*{SUFFIX}")) if _remove_left(path)]
 
 
+def remove_empty_folder(transcript: Path) -> None:
+    """Remove the folder beside a transcript that was removed, as far as no file is in it."""
+    for directory, _, _ in os.walk(transcript.with_suffix(""), topdown=False):
+        with suppress(OSError):  # what has files stays
+            os.rmdir(directory)
+
+
 def make_private(directory: Path) -> None:
     """Make a directory that only its owner can read, durable; one that is there stays as it is."""
     made = make_directories(directory)

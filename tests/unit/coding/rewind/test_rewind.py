@@ -627,6 +627,18 @@ def test_subagents_come_along(agent: Recorded):
     known = agent_session(agent.store.session(f"claude-{NEW}"))
     assert known is not None
     assert known.subagents["a1"].path == str(path)
+    undo_rewind(agent.session, agent.store.session(f"claude-{NEW}", create=False))
+    assert [one.name for one in agent.path.parent.iterdir()] == [f"{OLD}.jsonl"]
+
+
+def test_undo_keeps_files_of_the_agent_beside_the_transcript(agent: Recorded):
+    go(agent, "2")
+    beside = agent.transcript(agent.work, NEW).with_suffix("")
+    (beside / "subagents").mkdir(parents=True)
+    (beside / "own").mkdir()
+    (beside / "own/file").write_text("of the agent")
+    undo_rewind(agent.session, agent.store.session(f"claude-{NEW}", create=False))
+    assert [str(one.relative_to(beside)) for one in beside.rglob("*")] == ["own", "own/file"]
 
 
 def test_copies_of_files_that_the_agent_keeps_come_along(agent: Recorded):
