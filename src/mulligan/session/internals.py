@@ -20,6 +20,7 @@ from mulligan.document.values import PathLike, parse_path
 from mulligan.errors import (
     MissingObject,
     PointError,
+    RestoreBusy,
     StoreGone,
     WorkspaceError,
 )
@@ -480,6 +481,16 @@ class Internals:
             # The caller gets no handle to close, so the lease would stay held until it expires.
             self.release()
             raise
+
+    def refuse_beside_restore(self) -> None:
+        """Raise ``RestoreBusy`` if another process restores files of the workspace right now.
+
+        One may begin right after, so a restore can still be refused.
+        """
+        from mulligan.workspace.locks import is_restoring  # imports workspace/
+
+        if self._workspace is not None and is_restoring(self._engine, self._workspace.root):
+            raise RestoreBusy(f"Another process is restoring files in {self._workspace.root}.")
 
     @property
     def recovered(self) -> Restored | None:

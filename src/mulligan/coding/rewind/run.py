@@ -51,11 +51,12 @@ from mulligan.coding.transcripts.transcript_format import (
     is_plain_id,
 )
 from mulligan.decoding import ready
-from mulligan.errors import CannotRewind
+from mulligan.errors import CannotRewind, RestoreBusy
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import EffectPlan, Plan, Point, Restored, ToolCall
 from mulligan.session.components import AGENTS
 from mulligan.session.names import WORKSPACE, session_name
+from mulligan.session.write.delete import delete_session
 
 if TYPE_CHECKING:
     from mulligan.session import Session
@@ -203,16 +204,25 @@ def rewind(
     """Do what a plan says; durable when this returns.
 
     Raises ``LeftBehind``, and changes nothing, if files and conversation go back in place behind
-    effects that cannot be undone, unless that is accepted.
+    effects that cannot be undone, unless that is accepted; and ``RestoreBusy``, if another process
+    restores files in the directory: then no session of the rewind is left, either.
     """
     # Pinned: upkeep must not remove what is about to be restored.
     with session.internal.engine.pin():
+        if plan.files is not None:
+            session.internal.refuse_beside_restore()  # before effects are undone
         if plan.undoes_effects:
             session.internal.undo_effects(plan.point, accept_left_behind)
         if plan.entries is None or folder is None:
             return RewindResult(plan, restored=_restore_files(session, plan))
         with _fork(session, plan) as made:
-            restored = _continue(session, made, plan, folder)
+            try:
+                restored = _continue(session, made, plan, folder)
+            except RestoreBusy:
+                # Another restore began meanwhile, so this one has changed nothing. After any other
+                # error the session stays: with it, an undo finds what was restored.
+                delete_session(session.internal.engine, made.name)
+                raise
             return RewindResult(plan, made.name, restored)
 
 
@@ -332,7 +342,7 @@ def _continue(
 ) -> Restored | None:
     """Record the conversation in the fork, publish its transcript, and restore the files."""
     failpoint = session.internal.engine.failpoint
-    with _drafts() as drafts:
+    with _drafts(plan) as drafts:
         with _writing(plan):
             _write_drafts(drafts, plan, folder, failpoint)
         # Before the transcripts are published: the first hook of the new conversation must find how
@@ -355,7 +365,7 @@ def _continue(
 
 
 @contextmanager
-def _drafts() -> Iterator[dict[str, Draft]]:
+def _drafts(plan: RewindPlan) -> Iterator[dict[str, Draft]]:
     """Collect drafts, and remove what was written if the rewind fails."""
     drafts: dict[str, Draft] = {}
     try:
@@ -363,6 +373,8 @@ def _drafts() -> Iterator[dict[str, Draft]]:
     except BaseException:
         for draft in drafts.values():
             draft.remove()
+        if plan.transcript is not None:
+            remove_empty_folder(plan.transcript)
         raise
     finally:
         for draft in drafts.values():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -28,11 +30,12 @@ from mulligan.coding.rewind.target import Conversation
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.claude_transcript import is_main
 from mulligan.coding.transcripts.transcript_format import INTERRUPTED, encode
-from mulligan.errors import CannotRewind, LeftBehind
+from mulligan.errors import CannotRewind, LeftBehind, RestoreBusy
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.testing.failpoints import fail_at, kill_at
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import delete_checkpoints
+from mulligan.workspace.locks import lock_directory
 from tests.children import Tell, run_child
 from tests.unit.coding.claude_entries import NEW, OLD, new_ids
 from tests.unit.coding.recorded import Recorded
@@ -639,6 +642,74 @@ def test_undo_keeps_files_of_the_agent_beside_the_transcript(agent: Recorded):
     (beside / "own/file").write_text("of the agent")
     undo_rewind(agent.session, agent.store.session(f"claude-{NEW}", create=False))
     assert [str(one.relative_to(beside)) for one in beside.rglob("*")] == ["own", "own/file"]
+
+
+def with_a_subagent(agent: Recorded) -> str:
+    """Take a checkpoint at which a subagent has said something; return its id."""
+    entry = {**agent.said.entries[0], "agentId": "a1", "isSidechain": True}
+    agent.session.state.set("subagents/a1", [entry])
+    point = agent.session.checkpoint().id
+    agent.write("a.txt", "four")
+    return point
+
+
+@contextmanager
+def restoring(agent: Recorded) -> Iterator[None]:
+    """Have another thread hold what a restore of the directory holds."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock_directory(agent.session.internal.engine, agent.work):
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def left(agent: Recorded) -> tuple[list[str], list[str], dict[str, str]]:
+    """Return what a rewind adds to and changes: sessions, the agent's files, those of the work."""
+    config = [str(one) for one in agent.folder.config.rglob("*")]
+    return [one.name for one in agent.store.sessions()], sorted(config), files(agent.work)
+
+
+def test_a_rewind_beside_a_restore_changes_nothing(agent: Recorded):
+    undone: list[Any] = []
+    wanted = plan(agent, with_a_subagent(agent))
+    send(agent, "mail.send", undo=undone.append)
+    before = left(agent)
+    with restoring(agent), pytest.raises(RestoreBusy):
+        rewind(agent.session, wanted, agent.folder)
+    assert (left(agent), undone) == (before, [])
+    assert rewind(agent.session, wanted, agent.folder).session == f"claude-{NEW}"
+
+
+def test_a_rewind_that_another_restore_overtakes_is_taken_back(tmp_path: Path):
+    """The other one begins when the transcript is published already."""
+    made = Recorded(tmp_path)
+    made.turn("first", "a.txt", "one")
+    point = with_a_subagent(made)
+    made.session.close()
+    made.store.close()
+    with ExitStack() as stack:
+
+        def overtaken(at: Failpoint) -> None:
+            if at is Failpoint.REWIND_PUBLISHED and made.transcript(made.work, NEW).exists():
+                stack.enter_context(restoring(made))
+
+        made.store = stack.enter_context(open_store(tmp_path / "store", failpoint=overtaken))
+        made.session = made.store.session(f"claude-{OLD}", workspace=made.work)
+        wanted, before = plan(made, point), left(made)
+        with pytest.raises(RestoreBusy):
+            rewind(made.session, wanted, made.folder)
+        assert left(made) == before
+        assert made.store.verify().problems == ()
 
 
 def test_copies_of_files_that_the_agent_keeps_come_along(agent: Recorded):
