@@ -36,10 +36,12 @@ class Acts:
         has_acts: Callable[[], bool],
         changed: Callable[[int], list[str] | None],
         checkpoint: Callable[..., Checkpoint],
+        refuse_beside_restore: Callable[[], None],
     ) -> None:
         """Connect to a session.
 
         ``has_acts`` says whether it has any effects, ``changed`` which paths changed since a seq.
+        ``refuse_beside_restore`` raises if another process restores files of the workspace.
         """
         self.scope = Scope(writer.actor)
         self._writer = writer
@@ -47,6 +49,7 @@ class Acts:
         self._has_acts = has_acts
         self._changed = changed
         self._checkpoint = checkpoint
+        self._refuse_beside_restore = refuse_beside_restore
         # Reentrant: making one part may need another.
         self._lock = threading.RLock()
         self._parts: dict[str, object] = {}
@@ -96,12 +99,16 @@ class Acts:
     def prepare(self, target: Target, *, accept: bool) -> Target:
         """Undo the effects after a target, where a restore of it goes back behind them.
 
-        Raises ``LeftBehind`` for those that cannot be undone, unless they are accepted.
+        Raises ``LeftBehind`` for those that cannot be undone, unless they are accepted, and
+        ``RestoreBusy``, with nothing undone, if files of the workspace are being restored.
         """
         import msgspec
 
         # The imports are for sessions with effects alone.
         if target.rewinds and self._has_acts():
+            if target.tree is not None:
+                # The restore would be refused after its effects were undone.
+                self._refuse_beside_restore()
             self.compensation.prepare(target.document, accept=accept)
         return msgspec.structs.replace(target, accepts=accept)
 

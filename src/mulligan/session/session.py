@@ -111,6 +111,7 @@ class Session:
             lambda: internal.has_acts,
             internal.changed_files,
             self.checkpoint,
+            internal.refuse_beside_restore,
         )
         internal.steps = lambda: self._acts.steps
         internal.undo_effects = lambda point, accept: self._acts.undo_after(point, accept=accept)

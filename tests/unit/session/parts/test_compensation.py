@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mulligan import Effect, Session, Store
-from mulligan.errors import CompensationFailed, EffectInDoubt, LeftBehind
+from mulligan.errors import CompensationFailed, EffectInDoubt, LeftBehind, RestoreBusy
+from mulligan.workspace.locks import lock_directory
 
 
 class Cloud:
@@ -59,6 +60,22 @@ def test_compensations_run_last_first_and_are_recorded(session: Session, cloud: 
     assert session.state.get("outside", {}) == {}
     # It was undone, so it is done again.
     assert not cloud.start(session, "a")
+
+
+@pytest.mark.parametrize("way", ["restore", "undo"])
+def test_nothing_is_undone_beside_another_restore(
+    session: Session, work: Path, cloud: Cloud, way: str
+) -> None:
+    checkpoint = session.checkpoint()
+    if way == "undo":
+        session.restore(checkpoint)
+    cloud.start(session, "a")
+    go_back = session.undo if way == "undo" else lambda: session.restore(checkpoint)
+    with lock_directory(session.internal.engine, work), pytest.raises(RestoreBusy):
+        go_back()
+    assert cloud.running == ["a"]
+    go_back()
+    assert cloud.stopped == ["a"]
 
 
 def test_irreversible_ones_have_to_be_accepted(
