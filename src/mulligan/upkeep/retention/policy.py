@@ -92,12 +92,11 @@ WINDOW = DAY
 AFTER_TOOLS = msgspec.structs.replace(THINNED, keep_within=WINDOW)
 """The default of checkpoints after tools: their files go back as far as their events."""
 
-OF_CODING_AGENTS = {PROMPT: PROMPTS, TOOLS: AFTER_TOOLS}
-"""The defaults of the kinds that hooks of coding agents take."""
+KNOWN_KINDS = {"langgraph": _ALL, "agent-framework": _ALL, PROMPT: PROMPTS, TOOLS: AFTER_TOOLS}
+"""The rules of kinds that adapters and hooks take, unless ``[retention.kinds]`` has others.
 
-KNOWN_KINDS = {"langgraph": _ALL, "agent-framework": _ALL, **OF_CODING_AGENTS}
-"""The rules of kinds that adapters take, unless ``[retention.kinds]`` has others. Checkpoints that
-belong to a framework are all kept: it removes them itself."""
+Checkpoints that belong to a framework are all kept: it removes them itself.
+"""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +221,7 @@ def _kinds(
         except InvalidName as error:
             raise reader.error((*place, name), str(error)) from error
     return {
-        name: _rules(OF_CODING_AGENTS.get(name, default.routine), given, reader, (*place, name))
+        name: _rules(KNOWN_KINDS.get(name, default.routine), given, reader, (*place, name))
         for name, given in tables.items()
     }
 

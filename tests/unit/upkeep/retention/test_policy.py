@@ -198,8 +198,10 @@ def test_a_kind_that_nobody_named_is_like_routine() -> None:
     assert policy.rules_of("nightly")[1].keep_last == 9
     for owned in ("langgraph", "agent-framework"):
         assert policy.rules_of(owned) == (f"kinds.{owned}", Rules(keep_all=True))
-    other = parse("[retention.kinds.langgraph]\nkeep_last = 9")
-    assert other.rules_of("langgraph")[1].keep_last == 9
+    # As for every kind whose default is to keep all: a limit takes its place, and nothing else.
+    other = parse("[retention.kinds.langgraph]\nkeep_last = 9\n[retention.kinds.agent-framework]")
+    assert other.rules_of("langgraph")[1] == Rules(keep_last=9)
+    assert other.rules_of("agent-framework")[1] == Rules(keep_all=True)
     for kind in KINDS:
         assert policy.rules_of(kind) == (kind, getattr(policy, kind))
 
