@@ -259,6 +259,7 @@ class _SessionPlan:
             key, rules = self._policy.rules_of(kind)
             self._limit(members, rules, f"{key}.", f"{kind} checkpoint", agent)
         self._keep_failed(uncleared)
+        self._keep_young_safety(uncleared)
         self._limit(uncleared, self._policy.general, "", "checkpoint", agent)
 
     def _keep_failed(self, checkpoints: Sequence[Candidate]) -> None:
@@ -267,6 +268,18 @@ class _SessionPlan:
         reason = f"Its operation failed; such checkpoints are kept for {duration_text(limit)}."
         for candidate in self._younger(failed, limit):
             self._kept.setdefault(candidate.seq, _Kept("keep_failed", reason))
+
+    def _keep_young_safety(self, checkpoints: Sequence[Candidate]) -> None:
+        """Keep what restores replaced lately, even where undo does not reach it any more.
+
+        After a restore, work, an undo and another restore, only the safety checkpoint of the undo
+        holds that work.
+        """
+        window = min(self._policy.window, self._policy.undo_window)
+        reason = f"A safety checkpoint of the last {duration_text(window)}."
+        safety = [candidate for candidate in checkpoints if candidate.is_safety]
+        for candidate in self._younger(safety, window):
+            self._kept.setdefault(candidate.seq, _Kept("window", reason))
 
     def _limit(
         self, members: Sequence[Candidate], rules: Rules, prefix: str, noun: str, agent: str

@@ -244,6 +244,24 @@ def test_undo_reaches_back_within_its_window(timed: Store, clock: FakeClock, wor
     assert safety.seq not in reasons(timed, policy)
 
 
+def test_work_before_an_undo_stays_for_a_day_after_another_restore(
+    timed: Store, clock: FakeClock, work: Path
+) -> None:
+    """Undo and redo do not reach it any more; `undo` has named the checkpoint that holds it."""
+    session = timed.session("run", workspace=work)
+    first, *_ = steps(session, work, 2)
+    session.restore(first)
+    (work / "file").write_text("written after the restore")
+    safety = session.undo().safety
+    session.restore(first)
+    prune(timed, Policy())
+    assert reasons(timed, Policy())[safety.seq] == "window"
+    clock.advance(DAY + 1)
+    assert safety.seq not in reasons(timed, Policy())
+    session.restore(safety)
+    assert (work / "file").read_text() == "written after the restore"
+
+
 def test_an_open_operation_keeps_its_checkpoint(store: Store, session: Session, work: Path) -> None:
     with session.operation("deploy") as operation:
         assert operation.checkpoint is not None

@@ -161,8 +161,10 @@ def test_a_safety_checkpoint_stays_while_undo_can_reach_it() -> None:
     assert (safety(6 * DAY, UNDO).rule, safety(6 * DAY, UNDO).exempt) == ("undo_window", True)
     assert safety(6 * DAY, UNDO).reason == "Undo can go back to it within 7d."
     assert not safety(8 * DAY, UNDO).keep
-    assert not safety(DAY).keep
-    assert safety(DAY).reason == "Undo does not reach this safety checkpoint within 7d."
+    assert (safety(DAY).rule, safety(DAY).exempt) == ("window", False)
+    assert safety(DAY).reason == "A safety checkpoint of the last 1d."
+    assert not safety(2 * DAY).keep
+    assert safety(2 * DAY).reason == "Undo does not reach this safety checkpoint within 7d."
     assert safety(8 * DAY, UNDO, "a pending restore").rule == "needed"
 
 
