@@ -54,7 +54,7 @@ def test_effects_are_listed(store: Cli, session: Session) -> None:
         "in_doubt",
         "EffectInDoubt: the line went dead",
     )
-    assert "waits for approval" in store("effects", "--pending").err
+    assert "has no effects that wait for approval." in store("effects", "--pending").err
 
 
 def test_a_person_settles_an_effect_once(store: Cli, session: Session) -> None:

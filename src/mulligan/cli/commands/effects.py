@@ -95,8 +95,8 @@ def _list(call: CliContext, *, pending: bool, in_doubt: bool) -> None:
         for effect in found:
             click.echo(effect.id)
     elif not found:
-        what = " that waits or is in doubt" if pending and in_doubt else ""
-        what = what or (" that waits for approval" if pending else " in doubt" if in_doubt else "")
+        what = " that wait or are in doubt" if pending and in_doubt else ""
+        what = what or (" that wait for approval" if pending else " in doubt" if in_doubt else "")
         click.echo(f"Session {session.name!r} has no effects{what}.", err=True)
     else:
         echo_columns([effect_row(effect) for effect in found])
