@@ -73,18 +73,27 @@ def _exactly(session: Session, point: PointLike) -> Checkpoint:
     return found
 
 
-def _refuse_needed(engine: Engine, candidates: Sequence[Candidate], newest: frozenset[str]) -> None:
+def _refuse_needed(
+    engine: Engine, candidates: Sequence[Candidate], newest: frozenset[tuple[str, str]]
+) -> None:
     with engine.read() as view:
         records = view.sessions()
     forks = {one.name: _forks(records, one.number) for one in records}
+    deleted = [one.name for one in records if one.deleted is not None]
     for one in candidates:
         why = next(_reasons(one, newest), None)
-        hint = None
+        is_left = why is not None and any(repr(name) in why for name in deleted)
         fork = next((name for name, last in forks[one.session].items() if one.seq <= last), None)
-        if why is None and fork is not None:
+        if fork is not None and (why is None or is_left):
             why = f"the fork {fork!r} has it, too"
-            hint = f"Nothing was deleted. `mulligan delete {shlex.quote(fork)}` deletes the fork."
         if why is not None:
+            hint = None
+            if fork is not None:
+                hint = (
+                    f"Nothing was deleted. `mulligan delete {shlex.quote(fork)}` deletes the fork."
+                )
+            elif is_left:
+                hint = "Nothing was deleted. `mulligan prune` erases that session; then try again."
             what = f"The checkpoint {one.id[:12]} (#{one.seq})"
             raise CheckpointNeeded(f"{what} stays: {why}.", hint=hint)
 
@@ -100,9 +109,10 @@ def _forks(records: Sequence[SessionRecord], number: int) -> dict[str, int]:
     return found
 
 
-def _reasons(one: Candidate, newest: frozenset[str]) -> Iterator[str]:
-    if one.id in newest:
-        yield "it is the newest one of a session"
+def _reasons(one: Candidate, newest: frozenset[tuple[str, str]]) -> Iterator[str]:
+    # That of a fork without checkpoints of its own is before its origin, which is needed.
+    if (one.session, one.id) in newest:
+        yield f"it is the newest one of session {one.session!r}"
     if one.pinned:
         yield "it is pinned"
     if one.operation == "open":

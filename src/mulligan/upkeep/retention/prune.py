@@ -80,7 +80,7 @@ _DECISIVE = {
 Adjust = Callable[[Policy], Policy]
 """Changes a policy as the command line says."""
 
-Refuse = Callable[[Sequence[Candidate], frozenset[str]], None]
+Refuse = Callable[[Sequence[Candidate], frozenset[tuple[str, str]]], None]
 """Raises an error if one of some checkpoints must stay."""
 
 
@@ -211,9 +211,9 @@ class Pruner:
     def delete(self, ids: Collection[str], refuse: Refuse) -> set[str]:
         """Remove chosen checkpoints, and return the ids of those that are gone.
 
-        ``refuse`` gets them, with all that is needed and the newest of each session, and raises an
-        error if one must stay. Fewer are removed if something was written meanwhile that may need
-        one; some may have been removed by others. The caller holds the upkeep lock.
+        ``refuse`` gets them, with all that is needed and the newest of each session by its name,
+        and raises an error if one must stay. Fewer are removed if something was written meanwhile
+        that may need one; some may have been removed by others. The caller holds the upkeep lock.
         """
         sessions = self._gatherer.sessions()
         policies = {facts.record.name: self._policy_of(facts) for facts in sessions}
@@ -221,8 +221,9 @@ class Pruner:
         found = self._gatherer.candidates(sessions, policies, now)
         heads = {facts.record.number: facts.head for facts in sessions}
         with self._engine.read() as view:
-            places = [view.head(number).checkpoint for number in heads]
-        refuse([one for one in found if one.id in ids], frozenset(p[1] for p in places if p))
+            places = [(f.record.name, view.head(f.record.number).checkpoint) for f in sessions]
+        newest = frozenset((name, place[1]) for name, place in places if place)
+        refuse([one for one in found if one.id in ids], newest)
         rulings = tuple(
             Ruling(
                 session=one.session,

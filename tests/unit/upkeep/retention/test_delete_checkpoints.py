@@ -103,6 +103,26 @@ def test_what_a_fork_has_too_stays(store: Store) -> None:
     assert session.checkpoints() == [second, third]
 
 
+def test_the_refusal_names_the_fork_and_then_what_is_left_of_it(store: Store) -> None:
+    session = store.session("run")
+    first, second, third = [session.checkpoint() for _ in range(3)]
+    session.fork(second, "fork")
+    with pytest.raises(CheckpointNeeded, match="it is the newest one of session 'run'"):
+        delete_checkpoints(store, session, [third])
+    for point, why in ((second, "session 'fork' was forked from here"), (first, "the fork 'fork'")):
+        with pytest.raises(CheckpointNeeded, match=why) as refused:
+            delete_checkpoints(store, session, [point])
+        assert "`mulligan delete fork`" in (refused.value.hint or "")
+    store.delete("fork")
+    with pytest.raises(CheckpointNeeded) as refused:
+        delete_checkpoints(store, session, [second])
+    assert "`mulligan prune`" in (refused.value.hint or "")
+    collect(store)
+    delete_checkpoints(store, session, [second])
+    assert session.checkpoints() == [first, third]
+    assert store.verify().problems == ()
+
+
 def test_a_point_that_is_no_checkpoint_is_refused(store: Store, session: Session) -> None:
     session.state.set("a", 1)
     with pytest.raises(UnknownPoint, match="not a checkpoint"):
