@@ -58,6 +58,7 @@ class Rescan:
         self._drain = drain
         self._sleep = sleep
         self._fresh_from = 0
+        self._has_moved = False
 
     def run(self, changes: Changes, taken: int) -> None:
         """Capture what a look that began at ``taken`` found, and then what moved since."""
@@ -105,28 +106,32 @@ class Rescan:
             later = set(objects)
             changes.leaves = [path for path in changes.leaves if path not in later]
         capture.vanished.clear()
-        capture.take(changes)
+        self._has_moved = False
+        self._apply(changes)
         if touched:
             self._take_refs(sorted(touched))
             self._take_objects(sorted(touched), objects, repositories)
         is_fresh = any(d.ctime >= self._fresh_from for d in changes.directories.values())
-        return changes.moved or bool(capture.vanished) or is_fresh
+        return self._has_moved or bool(capture.vanished) or is_fresh
+
+    def _apply(self, changes: Changes) -> None:
+        self._capture.take(changes)
+        self._has_moved |= changes.moved
 
     def _take_refs(self, touched: list[bytes]) -> None:
         """Capture the refs of git directories whose HEAD has been read."""
-        capture = self._capture
-        known = capture.directories
+        known = self._capture.directories
         heads = set().union(*(head_files(home, known) for home in touched))
         # A HEAD that is still as it was read names a branch that was there when refs were listed.
         for _ in range(MAX_REF_LISTINGS):
             loose = [path for home in touched for path in ref_directories(home, known)]
-            capture.take(self._names(loose))
+            self._apply(self._names(loose))
             moved = self._replaced(heads)
             if not moved.leaves and not moved.gone:
                 break
-            capture.take(moved)
+            self._apply(moved)
         # Loose refs before packed ones: git packs a ref before it deletes the loose file.
-        capture.take(self._replaced({joined(home, PACKED_REFS) for home in touched}))
+        self._apply(self._replaced({joined(home, PACKED_REFS) for home in touched}))
 
     def _take_objects(
         self, touched: list[bytes], leaves: list[bytes], repositories: GitDirectories
@@ -137,11 +142,11 @@ class Rescan:
         # that is missing here is in a pack listed below.
         loose = [path for home in touched for path in object_directories(home, capture.directories)]
         packed = {path for path in leaves if repositories.is_packed(path)}
-        capture.take(self._names(loose, set(leaves) - packed))
+        self._apply(self._names(loose, set(leaves) - packed))
         # A repack may replace packs while they are read; list again until none vanished.
         for _ in range(MAX_PACK_LISTINGS):
             before = len(capture.vanished)
-            capture.take(self._names([joined(home, PACKS) for home in touched], packed))
+            self._apply(self._names([joined(home, PACKS) for home in touched], packed))
             if len(capture.vanished) == before:
                 return
             packed = set()

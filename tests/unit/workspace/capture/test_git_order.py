@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mulligan import Session
-from mulligan.workspace.capture import capture
+from mulligan.workspace.capture import capture, rescan
 from mulligan.workspace.capture.file_reader import Read, read_leaf
 from mulligan.workspace.entries import Directory, File
 from mulligan.workspace.restore.plan import TreeChange
@@ -279,6 +279,25 @@ def test_the_branch_that_head_names_is_there_if_it_was_made_meanwhile(
     now = git(tmp_path / "copy" / place, "rev-parse", "--abbrev-ref", "HEAD")
     assert now == "branch-2"
     assert git(tmp_path / "copy" / place, "log", "--oneline") != ""
+
+
+def test_a_repository_that_is_renamed_meanwhile_is_there_as_a_whole(
+    session: Session, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its refs and objects are missed under the old name; then the names are looked at again."""
+    session.checkpoint()
+    (work / ".git/description").write_text("the only change so far")
+    # No directory counts as fresh: those are looked at again anyway.
+    monkeypatch.setattr(rescan, "TIMESTAMP_GRAIN_NS", -(1 << 60))
+
+    def read(directory: int, name: bytes, *rest: Any) -> Read:
+        if name == b"description" and (work / ".git").exists():
+            (work / ".git").rename(work / "bare.git")
+        return read_leaf(directory, name, *rest)
+
+    monkeypatch.setattr(capture, "read_leaf", read)
+    session.files.copy(session.checkpoint(), tmp_path / "copy")
+    assert picture(tmp_path / "copy") == picture(work)
 
 
 def test_a_fork_is_a_repository_of_its_own(session: Session, work: Path, tmp_path: Path) -> None:
