@@ -103,9 +103,10 @@ def _forks(records: Sequence[SessionRecord], number: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in records:
         if one.origin is not None and one.origin.session == number:
-            # Through a fork that was deleted, its own forks still have that part.
-            names = [one.name] if one.deleted is None else _forks(records, one.number)
-            found |= dict.fromkeys(names, one.origin.seq)
+            # Through a fork that was deleted, its own forks still have their part of that part.
+            last = one.origin.seq
+            those = {one.name: last} if one.deleted is None else _forks(records, one.number)
+            found |= {name: min(seq, last) for name, seq in those.items()}
     return found
 
 

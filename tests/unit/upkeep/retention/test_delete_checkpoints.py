@@ -120,6 +120,19 @@ def test_the_refusal_names_the_fork_and_then_what_is_left_of_it(store: Store) ->
     collect(store)
     delete_checkpoints(store, session, [second])
     assert session.checkpoints() == [first, third]
+
+
+def test_what_only_a_deleted_fork_had_too_is_deleted(store: Store) -> None:
+    """Its own fork, from an earlier point, has less of the timeline."""
+    session = store.session("run")
+    first, second, third, fourth = [session.checkpoint() for _ in range(4)]
+    fork = session.fork(third, "fork")
+    fork.fork(first.id, "inner")
+    store.delete("fork")
+    with pytest.raises(CheckpointNeeded):
+        delete_checkpoints(store, session, [first])
+    delete_checkpoints(store, session, [second])
+    assert session.checkpoints() == [first, third, fourth]
     assert store.verify().problems == ()
 
 
