@@ -28,7 +28,6 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
-from threading import Lock
 from typing import Any
 
 from mulligan.integrations.missing_extra import framework
@@ -303,17 +302,13 @@ class _ObservedStore:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._kept: list[Metric] | None = None
-        # An export reads in a thread of its own, and must not meet a store that is being closed.
-        self._lock = Lock()
 
     def reader(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
         """Return what reads one of the metrics."""
 
         def read(_: CallbackOptions) -> list[Observation]:
-            with self._lock:
-                found = self._read() if self._kept is None else self._kept
             samples = [
-                sample for metric in found if metric.name == name for sample in metric.samples
+                sample for metric in self._now() if metric.name == name for sample in metric.samples
             ]
             return [Observation(sample.value, sample.labels) for sample in samples]
 
@@ -321,12 +316,21 @@ class _ObservedStore:
 
     def keep(self) -> None:
         """Read the metrics for the last time. Idempotent."""
-        with self._lock:
-            if self._kept is None:
-                try:
-                    self._kept = self._read()
-                except (MulliganError, OSError):
-                    self._kept = []  # the store is gone; who uses it is told by its own calls
+        if self._kept is None:
+            try:
+                self._kept = self._read()
+            except (MulliganError, OSError):
+                self._kept = []  # the store is gone; who uses it is told by its own calls
+
+    def _now(self) -> list[Metric]:
+        # Without a lock: a fork amid an export would inherit it, and never close the store.
+        if self._kept is None:
+            try:
+                return self._read()
+            except (MulliganError, OSError):
+                if self._kept is None:
+                    raise
+        return self._kept  # also if another thread has closed the store meanwhile
 
     def _read(self) -> list[Metric]:
         return store_metrics(self.store, self.store.sessions())

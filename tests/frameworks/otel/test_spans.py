@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -202,6 +203,40 @@ def test_the_last_export_has_the_last_values_of_a_store(tmp_path: Path, end: str
         store.close()
     [restarts] = made.points("mulligan.agent.restarts")
     assert restarts.value == 2
+
+
+def test_a_process_that_is_forked_amid_an_export_closes_the_store(
+    store: mulligan.Store, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that exports does not go on there, so nothing may wait for it."""
+    children: list[int] = []
+
+    def sessions(of: mulligan.Store) -> list[mulligan.Session]:
+        monkeypatch.undo()
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                of.close()
+            finally:
+                os._exit(0)
+        return of.sessions()
+
+    monkeypatch.setattr(mulligan.Store, "sessions", sessions)
+    assert telemetry.points("mulligan.sessions")[0].value == 0
+    [child] = children
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_store_that_is_closed_amid_an_export_has_its_last_values(
+    store: mulligan.Store, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sessions(of: mulligan.Store) -> list[mulligan.Session]:
+        monkeypatch.undo()
+        of.close()
+        return of.sessions()
+
+    monkeypatch.setattr(mulligan.Store, "sessions", sessions)
+    assert telemetry.points("mulligan.sessions")[0].value == 0
 
 
 def test_a_store_that_is_gone_is_closed_without_values(tmp_path: Path) -> None:
