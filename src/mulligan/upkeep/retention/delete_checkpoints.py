@@ -78,24 +78,30 @@ def _refuse_needed(
 ) -> None:
     with engine.read() as view:
         records = view.sessions()
-    forks = {one.name: _forks(records, one.number) for one in records}
-    deleted = [one.name for one in records if one.deleted is not None]
+    numbers = {one.name: one.number for one in records}
     for one in candidates:
-        why = next(_reasons(one, newest), None)
-        is_left = why is not None and any(repr(name) in why for name in deleted)
-        fork = next((name for name, last in forks[one.session].items() if one.seq <= last), None)
-        if fork is not None and (why is None or is_left):
+        number, hint = numbers[one.session], "Nothing was deleted."
+        forks = _forks(records, number)
+        fork = next((name for name, last in forks.items() if one.seq <= last), None)
+        if fork is not None:
             why = f"the fork {fork!r} has it, too"
-        if why is not None:
-            hint = None
-            if fork is not None:
-                hint = (
-                    f"Nothing was deleted. `mulligan delete {shlex.quote(fork)}` deletes the fork."
-                )
-            elif is_left:
-                hint = "Nothing was deleted. `mulligan prune` erases that session; then try again."
-            what = f"The checkpoint {one.id[:12]} (#{one.seq})"
-            raise CheckpointNeeded(f"{what} stays: {why}.", hint=hint)
+            hint += f" `mulligan delete {shlex.quote(fork)}` deletes the fork."
+        elif (found := next(_reasons(one, newest), None)) is None:
+            continue
+        elif _is_left_origin(records, number, one.seq):
+            why = "a session that was deleted began there"
+            hint += " `mulligan prune` erases what is left of that session; then try again."
+        else:
+            why = found
+        raise CheckpointNeeded(
+            f"The checkpoint {one.id[:12]} (#{one.seq}) stays: {why}.", hint=hint
+        )
+
+
+def _is_left_origin(records: Sequence[SessionRecord], number: int, seq: int) -> bool:
+    """Whether a session that was deleted, and is not erased yet, was forked from an event."""
+    origins = (one.origin for one in records if one.deleted is not None and one.origin)
+    return any((origin.session, origin.seq) == (number, seq) for origin in origins)
 
 
 def _forks(records: Sequence[SessionRecord], number: int) -> dict[str, int]:

@@ -109,12 +109,12 @@ def test_the_refusal_names_the_fork_and_then_what_is_left_of_it(store: Store) ->
     session.fork(second, "fork")
     with pytest.raises(CheckpointNeeded, match="it is the newest one of session 'run'"):
         delete_checkpoints(store, session, [third])
-    for point, why in ((second, "session 'fork' was forked from here"), (first, "the fork 'fork'")):
-        with pytest.raises(CheckpointNeeded, match=why) as refused:
+    for point in (first, second):
+        with pytest.raises(CheckpointNeeded, match="the fork 'fork' has it, too") as refused:
             delete_checkpoints(store, session, [point])
         assert "`mulligan delete fork`" in (refused.value.hint or "")
     store.delete("fork")
-    with pytest.raises(CheckpointNeeded) as refused:
+    with pytest.raises(CheckpointNeeded, match="a session that was deleted began") as refused:
         delete_checkpoints(store, session, [second])
     assert "`mulligan prune`" in (refused.value.hint or "")
     collect(store)
