@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -32,6 +32,9 @@ from mulligan.storage_limit import StorageLimit
 if TYPE_CHECKING:
     from mulligan.clock import Clock
     from mulligan.journal.lock_owner import LockOwner, OnWait
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 _NOTHING = Flushed({}, {}, 0)
 _GONE = {
@@ -166,26 +169,6 @@ def _this_thread() -> _Thread:
     return os.getpid(), threading.get_ident()
 
 
-class Deciding:
-    """A block in which a thread decides; a class, because generators are slower."""
-
-    __slots__ = ("_thread", "_threads")
-
-    def __init__(self, threads: set[_Thread]) -> None:
-        self._threads = threads
-        self._thread = _this_thread()
-
-    def __enter__(self) -> None:
-        try:
-            self._threads.add(self._thread)
-        except BaseException:  # a signal: the thread could never write again
-            self._threads.discard(self._thread)
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.discard(self._thread)
-
-
 class EngineUpkeep(Protocol):
     """What the handle on a store does for its upkeep by itself; see ``mulligan.upkeep``."""
 
@@ -304,12 +287,19 @@ class Engine:
         with self.read() as view:
             return view.damage_count()
 
-    def deciding(self) -> Deciding:
-        """Refuse writes of this thread for a block that decides what a transaction writes.
+    def decide(self, function: Callable[[A], T], argument: A) -> T:
+        """Run a function that decides what a transaction writes; this thread cannot write there.
 
         It may run again, and inside the transaction, which the other write would wait for forever.
         """
-        return Deciding(self._deciding)
+        thread, deciding = _this_thread(), self._deciding
+        try:
+            deciding.add(thread)
+            return function(argument)
+        finally:
+            # By no function or block of ours: Python looks for signals as one begins, and after
+            # Ctrl-C there, the thread could never write again.
+            deciding.discard(thread)
 
     def refuse_inside_decision(self) -> None:
         """Raise ``StateError`` if this thread is deciding what a transaction writes."""

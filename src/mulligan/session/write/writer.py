@@ -246,8 +246,7 @@ class Writer:
             batch = self._own_batch()
             if batch is None:
                 return self.commit(decision)
-            with self.engine.deciding():
-                return batch.collect(decision)
+            return self.engine.decide(batch.collect, decision)
 
     @contextmanager
     def batch(self, commit: Callable[[OpenBatch], None]) -> Iterator[OpenBatch]:
@@ -487,8 +486,7 @@ class Writer:
             return None
         work = Work(bundle, self._newest, self._head)
         try:
-            with self.engine.deciding():
-                return work, decision(work)
+            return work, self.engine.decide(decision, work)
         except Exception:
             # The document known here may be out of date; the run under the lock decides. Any error
             # may come from that: decisions run functions of the program.
@@ -497,8 +495,7 @@ class Writer:
     def _decided(self, decision: Callable[[Work], T], view: View, bundle: Bundle) -> tuple[Work, T]:
         document = self._caught_up(view)
         work = Work(bundle, document, view.head(self.record.number))
-        with self.engine.deciding():
-            return work, decision(work)
+        return work, self.engine.decide(decision, work)
 
     def _caught_up(self, view: View) -> Document:
         """Return the document as of the view, with what other processes wrote."""

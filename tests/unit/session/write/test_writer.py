@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -12,6 +15,7 @@ from mulligan import Session, Store
 from mulligan.document.fold import SET, STATE
 from mulligan.errors import Conflict
 from mulligan.session.write.decisions import Changes
+from mulligan.store import engine_of
 from tests.threads import elsewhere
 
 
@@ -63,3 +67,33 @@ def test_a_decision_that_raises_inside_a_batch_leaves_nothing_there(session: Ses
         assert session.state.get("half") is None
         session.state.set("count", 2)
     assert session.state.get() == {"count": 2}
+
+
+@pytest.mark.parametrize("is_in_batch", [False, True])
+def test_a_thread_whose_decision_was_interrupted_writes_again(
+    store: Store, session: Session, is_in_batch: bool
+) -> None:
+    """Ctrl-C anywhere, as Python looks for signals at the start of a function and after a call."""
+    engine, left = engine_of(store), 0
+
+    def interrupt(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal left
+        is_ours = frame.f_code.co_filename.endswith("/mulligan/engine.py")
+        if is_ours and event in ("call", "c_return") and engine._deciding:
+            left -= 1
+            if left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    for tries in range(100):
+        left = tries
+        try:
+            with session.batch() if is_in_batch else nullcontext():
+                sys.setprofile(interrupt)
+                session.state.set("a", tries)
+                sys.setprofile(None)
+        except KeyboardInterrupt:
+            session.state.set("a", "again")
+        else:
+            break
+    assert session.state.get("a") == tries > 0
