@@ -88,7 +88,7 @@ def _refuse_needed(
             hint += f" `mulligan delete {shlex.quote(fork)}` deletes the fork."
         elif (found := next(_reasons(one, newest), None)) is None:
             continue
-        elif _is_left_origin(records, number, one.seq):
+        elif found in one.needed_by and _is_left_origin(records, number, one.seq):
             why = "a session that was deleted began there"
             hint += " `mulligan prune` erases what is left of that session; then try again."
         else:

@@ -122,6 +122,16 @@ def test_the_refusal_names_the_fork_and_then_what_is_left_of_it(store: Store) ->
     assert session.checkpoints() == [first, third]
 
 
+def test_a_prune_is_not_advised_where_it_would_not_help(store: Store) -> None:
+    session = store.session("run")
+    newest = session.checkpoint()
+    session.fork(newest, "fork")
+    store.delete("fork")
+    with pytest.raises(CheckpointNeeded, match="newest one of session 'run'") as refused:
+        delete_checkpoints(store, session, [newest])
+    assert "prune" not in (refused.value.hint or "")
+
+
 def test_what_only_a_deleted_fork_had_too_is_deleted(store: Store) -> None:
     """Its own fork, from an earlier point, has less of the timeline."""
     session = store.session("run")
