@@ -31,7 +31,7 @@ from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects import frames
 from mulligan.objects.frames import ENTRY_SIZE
 from mulligan.objects.pack_reader import CACHE_BYTES, KEPT_BYTES, OPEN_FILES
-from mulligan.objects.pack_writer import START_SYNC
+from mulligan.objects.pack_writer import START_SYNC, OwnPack
 from mulligan.objects.packs import (
     FRAME_TARGET,
     MAX_HANDED,
@@ -1014,3 +1014,7 @@ def test_a_directory_that_is_gone_holds_no_packs(tmp_path: Path) -> None:
     index = MemoryIndex()
     store = PackObjects(tmp_path / "absent", STORE, index.locate, index.committed)
     assert store.areas() == []
+
+
+def test_a_pack_whose_constructor_a_signal_ended_is_dropped_in_silence() -> None:
+    object.__new__(OwnPack).__del__()

@@ -193,3 +193,25 @@ def test_a_store_that_is_open_for_reading_is_not_looked_after(tmp_path: Path) ->
         upkeep_lock(engine_of(store), wait=False),
     ):
         raise AssertionError
+
+
+def test_a_store_is_closed_by_garbage_that_its_upkeep_collects(
+    timed: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep, failed = Maintenance(engine_of(timed)), list[BaseException]()
+    is_started = threading.Event()
+
+    def run(_: Maintenance) -> None:
+        is_started.wait()
+        try:
+            upkeep.close()
+        except RuntimeError as error:
+            failed.append(error)
+
+    monkeypatch.setattr(Maintenance, "_run", run)
+    clock.advance(SETTLED_SECONDS)
+    upkeep.work_done()
+    is_started.set()
+    assert upkeep._thread is not None
+    upkeep._thread.join()
+    assert failed == []
